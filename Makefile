@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check docs bench fuzz soak proof simulate lock clean
+.PHONY: help setup demo test test-spark conformance check audit docs bench fuzz soak proof simulate lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -12,15 +12,16 @@ demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DE
 	@scripts/java
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
-# Four workers on any number of cores: most tests wait for a client most of the time.
+# Five workers on any number of cores: most tests wait for a client most of the time.
 test: setup ## run everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
 	@scripts/chromium >/dev/null
 	@scripts/postgres
+	@scripts/prometheus >/dev/null
 	@scripts/proton
 	@scripts/check
-	.venv/bin/python -m pytest -n 4 --dist loadgroup --durations=40 $(PYTEST_ARGS)
+	.venv/bin/python -m pytest -n 5 --dist loadgroup --durations=40 $(PYTEST_ARGS)
 	@scripts/pythons
 	@scripts/check-wheel
 
@@ -38,11 +39,14 @@ test-spark: setup ## run the Spark tests on a cluster, with Spark Connect, and w
 check: setup ## check formatting, lint, types, spelling and documentation
 	@scripts/check
 
+audit: setup ## look for known vulnerabilities of the installed packages (needs the network)
+	@scripts/audit
+
 docs: setup ## build the documentation as a site in build/site
 	@scripts/docs
 
-bench: setup ## run every benchmark in full
-	@scripts/bench
+bench: setup ## run every benchmark in full (BENCH="hub reader" runs these)
+	@scripts/bench $(BENCH)
 
 fuzz: setup ## run the fuzzers for a bounded time (FUZZ_ARGS=...)
 	@scripts/fuzz $(FUZZ_ARGS)
@@ -51,9 +55,12 @@ soak: setup ## run the soak test: kill, stop and restart processes (MINUTES=30 S
 	@scripts/npm-ci
 	@scripts/soak
 
-proof: setup ## run every mutant and seed of the lease code, and long histories of every store
+proof: setup ## run every mutant, rule mutation and seed of the lease code, and long histories of every store
 	@scripts/npm-ci
 	@scripts/proof $(PYTEST_ARGS)
+
+ledger: setup ## kill the hosts of a ledger at every statement, again and again (KILLS=2000)
+	@scripts/ledger
 
 simulate: setup ## simulate ten years of fleets with faults (MINUTES=360 SEEDS=10000)
 	@scripts/simulate

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from pumphouse.homes.schema import ALERT_KINDS, ALIVE_EVERY, MINUTE_MS, PER_SENSOR, Alert
 
-# The start of a silence is not observed: the last sign of life may be this old then.
+# No reading shows when a sensor falls silent: its last sign of life may be this old by then.
 UNOBSERVED_MS = (ALIVE_EVERY + 1) * MINUTE_MS
 
 
 class Truth(Protocol):
-    """An incident of the ground truth: a protocol of incidents.Incident."""
+    """An incident of the ground truth: the attributes of incidents.Incident that are used."""
 
     @property
     def home(self) -> str: ...

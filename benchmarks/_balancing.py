@@ -138,6 +138,7 @@ class PartitionsOnly:
     """The part of a hub client that a cycle uses."""
 
     partitions: tuple[str, ...]
+    namespace, hub = GROUP.namespace, GROUP.hub
 
     async def properties(self) -> HubProperties:
         return HubProperties(GROUP.hub, 0, self.partitions)
@@ -180,6 +181,11 @@ class OurHost:
 
     def requested(self, lease: Lease) -> None:
         self.requests.append(lease.partition)
+
+    def state(self, partition: str) -> str:
+        return ""
+
+    def resumed(self, lease: Lease) -> None: ...
 
     def lost(self, partition: str, error: OwnershipLost) -> None: ...
 

@@ -29,8 +29,8 @@ T = TypeVar("T")
 class Figure:
     """One comparison.
 
-    With a peer, the goal is the ratio to reach. Without one it is a limit for our own number: the
-    least it may be, or the most where lower is better.
+    With a peer, the goal is the ratio to reach. Without one, or if a number is zero, it is a limit
+    for our own number: the least it may be, or the most where lower is better.
     """
 
     figure: str
@@ -44,13 +44,14 @@ class Figure:
     high: float | None = None  # the ratio of the best round
     curve: str | None = None  # the curve of which this figure is a point
     at: float | None = None  # the position on the curve
+    group: str | None = None  # the figures of a group have a table of their own
 
     @property
     def ratio(self) -> float | None:
-        """How many times better than the peer Pumphouse is."""
-        return (
-            None if self.peer is None else times_better(self.ours, self.peer, self.lower_is_better)
-        )
+        """How many times better than the peer Pumphouse is; None if one of them is zero."""
+        if self.peer is None or not self.ours or not self.peer:
+            return None
+        return times_better(self.ours, self.peer, self.lower_is_better)
 
     @property
     def met(self) -> bool | None:
@@ -82,7 +83,8 @@ def compare(
     lower_is_better: bool = False,
 ) -> Figure:
     """The figure of all rounds: medians, and the range of the ratios."""
-    ratios = [times_better(*pair, lower_is_better) for pair in zip(ours, peer, strict=bool(peer))]
+    pairs = zip(ours, peer, strict=bool(peer))
+    ratios = [times_better(*pair, lower_is_better) for pair in pairs if all(pair)]
     return Figure(
         figure,
         shorten(median(ours)),
@@ -131,7 +133,7 @@ def progress(text: str) -> None:
 def cells(figure: Figure) -> dict[str, str]:
     """The texts of a figure's row, by column."""
     spread = "" if figure.low is None else f"{show(figure.low)}-{show(figure.high)}"
-    bound = "at most " if figure.lower_is_better and figure.peer is None else ""
+    bound = "at most " if figure.lower_is_better and figure.ratio is None else ""
     return {
         "figure": figure.figure,
         "ours": show(figure.ours),

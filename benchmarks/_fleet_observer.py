@@ -60,7 +60,7 @@ class FleetObserver:
         self.unowned_s, self.began_s, self.uneven_s = 0.0, self.now_s(), self.now_s()
 
     def _pass(self) -> None:
-        """Account the time since the last change to the state before it."""
+        """Add the time since the last change, during which the state was as it is now."""
         now_s = self.now_s()
         unowned = sum(self.owners.get(p, "") not in self.live for p in self.partitions)
         self.unowned_s += unowned * (now_s - self._seen_s)

@@ -49,7 +49,7 @@ class Observation:
 
     @property
     def kept(self) -> float:
-        """The share of readings that matter."""
+        """The share of readings that arrive in the activity hub."""
         return self.came[ACTIVITY_HUB] / max(1, self.readings)
 
     def waits_s(self, stage: str) -> list[float]:

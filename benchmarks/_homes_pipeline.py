@@ -67,7 +67,7 @@ class RunningPipeline:
         while not done(stages := self.stages()):
             if time.monotonic() > deadline:
                 log = tail(self.data / "run.log")
-                raise TimeoutError(f"the pipeline did not reach the state: {stages} {log}")
+                raise TimeoutError(f"after {limit_s:g} s the stages are still {stages}: {log}")
             time.sleep(0.2)
 
     def restarts(self) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from benchmarks._figures import progress
 from benchmarks._processes import cpu_s, start_child
 from benchmarks._spark import HUB, JVM, WORKERS, Meter, batches_of, trigger_ms
+from benchmarks._spark_start import start_query
 from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.homes import pipeline
@@ -114,7 +115,7 @@ class StageBench:
             recorder.close()
 
     def measure(self, start: Callable[[], StreamingQuery]) -> StageCost:
-        query = start()
+        query = start_query(start)
         await_first(query)
         with Meter() as meter:
             before, driver_s, hub_s = len(batches_of(query)), time.process_time(), cpu_s(self.hub)

@@ -1,7 +1,10 @@
-"""A hub in its own process: `python -m benchmarks._hub HUBS PARTITIONS [DIR SYNC [BYTES]]`.
+"""A hub in its own process.
+
+    python -m benchmarks._hub HUBS PARTITIONS [DIR SYNC [BYTES [metrics]]]
 
 With a directory the hub is durable, unless SYNC is "memory". BYTES is the size limit of a
-partition. It prints its connection string and ends when its input closes.
+partition. With `metrics` it records them. It prints its connection string and ends when its input
+closes.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import time
 from benchmarks._processes import print_result, wait_until_stdin_closes
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention
+from pumphouse.telemetry import serve_metrics
 
 # Large enough that no event expires before it is read.
 BYTES_MAX = 1 << 30
@@ -32,6 +36,9 @@ async def serve(
 
 
 if __name__ == "__main__":
-    defaults = ["1", "1", "", "memory", str(BYTES_MAX)]
-    hubs, partitions, data, sync, bytes_max = [*sys.argv[1:], *defaults[len(sys.argv) - 1 :]]
+    defaults = ["1", "1", "", "memory", str(BYTES_MAX), ""]
+    given = [*sys.argv[1:], *defaults[len(sys.argv) - 1 :]]
+    hubs, partitions, data, sync, bytes_max, metrics = given
+    if metrics:
+        serve_metrics(0)
     asyncio.run(serve(int(hubs), int(partitions), data, sync, int(bytes_max)))

@@ -5,12 +5,13 @@
     python -m benchmarks._processor ours    CONNECTION EVENTS PREFETCH STORAGE
     python -m benchmarks._processor sdk     CONNECTION EVENTS PREFETCH STORAGE
     python -m benchmarks._processor bare    CONNECTION EVENTS PREFETCH
-    python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH
+    python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH [metrics|traces]
 
 `ours` and `sdk` own all partitions of the hub, with leases and checkpoints in Blob Storage. They
 pass batches to a handler that only counts, and checkpoint every partition about every 1,000 events.
 `bare` is the native reader alone, and `engine` is the processor around it, with a store in memory
-and no checkpoints: their difference is the cost that the processor adds to each event.
+and no checkpoints: their difference is the cost that the processor adds to each event. It may
+record metrics, or have a TracerProvider that samples nothing.
 """
 
 from __future__ import annotations
@@ -145,7 +146,20 @@ async def bare(meter: Meter, connection: str, prefetch: int) -> None:
         await asyncio.gather(*(read(client, partition) for partition in partitions))
 
 
-async def engine(meter: Meter, connection: str, prefetch: int) -> None:
+async def engine(meter: Meter, connection: str, prefetch: int, observed: str = "") -> None:
+    if observed == "metrics":
+        from pumphouse.telemetry import serve_metrics
+
+        serve_metrics(0)
+    elif observed == "traces":
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+        from pumphouse.telemetry.meter import METER
+
+        METER.uses_opentelemetry = False  # else it would record metrics too
+        trace.set_tracer_provider(TracerProvider(ALWAYS_OFF))
     from pumphouse.leases.stores.memory import MemoryStore
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling

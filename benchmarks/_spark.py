@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from benchmarks._figures import progress
 from benchmarks._processes import ROOT, cpu_s
+from benchmarks._spark_start import start_query
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 
@@ -87,7 +88,7 @@ def ticking(frame: DataFrame, triggers: int, warm: int = 3) -> float:
 def started(frame: DataFrame, **trigger: Any) -> Iterator[StreamingQuery]:
     with tempfile.TemporaryDirectory() as folder:
         writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-        query = writer.trigger(**trigger).start()
+        query = start_query(writer.trigger(**trigger).start)
         try:
             yield query
         finally:

@@ -14,7 +14,8 @@ SQLite. Hub, senders and pipeline are processes of one machine, started by the u
 - **sent to alert**, **sent to stored row**: the time from sending a reading until its alert is in
   the hub (break-ins and fires, which one reading raises), and until another program can read its
   row in the database.
-- **alone**: the rows per second of a single stage on a filled hub, with minutes of 100,000 homes.
+- **alone**: the rows per second of a single stage; its hub has some minutes of readings of 100,000
+  homes.
   The goal of 16,667 readings is twice what 100,000 homes send. `watch` and `record` read what sift
   has kept, a sixth to a tenth of the readings.
 - **on local-cluster**, **on a standalone cluster**: the same pipeline with fewer homes on two
@@ -23,7 +24,7 @@ SQLite. Hub, senders and pipeline are processes of one machine, started by the u
   readings. The sums and alerts of the stream are compared with those of processing each raw reading
   in one batch. No difference is allowed.
 - **recall**, **precision**: alerts of a simulated day against the ground truth of the simulator.
-- **make**, **send**: CPU time of the readings of a minute, and the share of a core that the senders
+- **make**, **send**: CPU time of one minute of readings, and the share of a core that the senders
   of 100,000 homes use in real time.
 """
 

@@ -7,6 +7,10 @@ per partition about every 1,000 events.
 
 - **end to end**: events per second of CPU time of the consumer's process. The goal is a ratio of
   10.
+- **metrics**, **traces**: CPU time per event of the processor with a handler that does nothing and
+  a store in memory, while metrics are recorded, or while a TracerProvider samples nothing. The peer
+  is the same without. A goal of 0.98 means: at most 2 % more. Traces cost one sampling decision per
+  call of `receive` and of the handler, so less per event the larger the batches are.
 - **added**: CPU time per event that the processor adds to the bare reader, with a handler that does
   nothing and a store in memory. The goal is at most 5 microseconds.
 """
@@ -23,7 +27,7 @@ from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, pr
 from benchmarks._processes import run_child, start_child
 
 SDK = "azure-eventhub aio with its blob store"
-RATIO_GOAL, ADDED_GOAL_US = 10, 5
+RATIO_GOAL, ADDED_GOAL_US, METRICS_GOAL = 10, 5, 0.98
 PARTITIONS, PREFETCH = 4, 300
 SPARE_EVENTS = 10_000  # more than a side reads during its warm-up
 SIZES = {"1 KiB": 1024, "100 B": 100}
@@ -34,13 +38,14 @@ class Plan:
     """The amount of work."""
 
     rounds: int
+    observed_rounds: int
     events: int
     sdk_events: int
     timeout_s: float
 
 
-FULL = Plan(rounds=5, events=120_000, sdk_events=24_000, timeout_s=120.0)
-QUICK = Plan(rounds=1, events=40_000, sdk_events=6_000, timeout_s=60.0)
+FULL = Plan(rounds=5, observed_rounds=7, events=120_000, sdk_events=24_000, timeout_s=120.0)
+QUICK = Plan(rounds=1, observed_rounds=1, events=40_000, sdk_events=6_000, timeout_s=60.0)
 
 
 def cost_s(side: str, plan: Plan, events: int, connection: str, *more: str) -> float:
@@ -70,6 +75,7 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
             f"our bare reader, {name}": partial(cost_s, "bare", plan, plan.events, connection),
         }
         ours, peer, engine, bare = alternate(plan.rounds, sides).values()
+        yield from observed_figures(name, connection, plan)
     yield compare(
         f"end to end {name}, prefetch {PREFETCH} vs {SDK}",
         EVENTS_PER_CPU_S,
@@ -87,6 +93,23 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
         goal=ADDED_GOAL_US,
         lower_is_better=True,
     )
+
+
+def observed_figures(name: str, connection: str, plan: Plan) -> Iterator[Figure]:
+    """Nothing, metrics and traces in turns: a difference of 2 % needs neighbouring runs."""
+    cost = partial(cost_s, "engine", plan, plan.events, connection)
+    sides = {"the engine": cost}
+    sides |= {f"with {what}": partial(cost, what) for what in ("metrics", "traces")}
+    plain, metrics, traces = alternate(plan.observed_rounds, sides).values()
+    for what, costs in (("metrics", metrics), ("traces that are not sampled", traces)):
+        yield compare(
+            f"the engine with {what} vs without, {name}",
+            "cpu-us/event",
+            [seconds * 1e6 for seconds in costs],
+            [seconds * 1e6 for seconds in plain],
+            goal=METRICS_GOAL if what == "metrics" else None,
+            lower_is_better=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Reading events one by one: cost and delay
 
-The native asyncio client and the asyncio client of azure-eventhub, which reads with
+The native asyncio client is compared with the asyncio client of azure-eventhub, which reads with
 `receive_batch`, its recommended method. Both have the same prefetch, deliver batches of up to that
 many events, and their handlers read all fields of an event. The official client fills the
 partition; each event has a partition key and two properties, a text and a number of varying size.

@@ -11,6 +11,9 @@ planning to commit, from Spark's query progress, after a warm-up.
   tasks. It measures only the transfer from the Python workers to the JVM, which no source in Python
   can avoid. The goal is half of its rate.
 - **CPU per row**: of the hub, of the Python workers, of the JVM.
+- **metrics**: CPU time per row of the hub, of the Python workers, of the JVM and of the driver,
+  with the listener that records the metrics of queries. The peer is the same without. A goal of
+  0.98 means: at most 2 % more.
 - **small trigger**: triggers of 320 rows from 16 partitions, without pause, compared with Spark's
   built-in source `rate-micro-batch` with the same rows and tasks (`rate` makes at most one batch a
   second). A goal of 1/3 means: at most three times as slow.
@@ -21,7 +24,9 @@ planning to commit, from Spark's query progress, after a warm-up.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS, SIZE, SMALL = 16, 1024, 320
+METRICS_GOAL = 0.98
 BY_PARTITIONS, BY_SIZE = "rows/s by partitions, 1 KiB bodies", "rows/s by bytes of a body"
 
 
@@ -61,6 +67,7 @@ class Plan:
     rows: int
     naive_rows: int
     triggers: int
+    metered_rounds: int
     spreads: tuple[int, ...] = ()  # tasks of the small trigger
     shapes: tuple[tuple[str, int, int, int], ...] = ()  # curve, partitions, size, rows
     warm: bool = True
@@ -71,6 +78,7 @@ FULL = Plan(
     rows=12_000,
     naive_rows=3_000,  # a multiple of its prefetch, since it always fetches that many
     triggers=25,
+    metered_rounds=5,
     spreads=(CORES, PARTITIONS),
     shapes=(
         (BY_PARTITIONS, 1, SIZE, 192_000),
@@ -84,7 +92,15 @@ FULL = Plan(
     ),
 )
 # A query takes seconds to start, so the short form has no warm-up.
-QUICK = Plan(rounds=1, rows=4_000, naive_rows=1_000, triggers=3, spreads=(CORES,), warm=False)
+QUICK = Plan(
+    rounds=1,
+    rows=4_000,
+    naive_rows=1_000,
+    triggers=3,
+    metered_rounds=1,
+    spreads=(CORES,),
+    warm=False,
+)
 
 
 # -- what is read ---------------------------------------------------------------------------------
@@ -127,6 +143,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         with start_child("_hub", 1, PARTITIONS) as hub:
             fill(hub.result["connection"], PARTITIONS, plan.rows, SIZE)
             yield from rates(spark, hub, plan)
+            yield metrics_figure(spark, hub, plan)
             for tasks in plan.spreads:
                 yield small_trigger(spark, hub.result["connection"], tasks, plan)
         for shape in plan.shapes:
@@ -154,6 +171,41 @@ def rates(spark: SparkSession, hub: Child, plan: Plan) -> Iterator[Figure]:
     yield compare("source vs the hop alone", ROWS_PER_S, rate(source), rate(alone), goal=0.5)
     for who in (HUB, WORKERS, JVM):
         yield compare(f"CPU per row, {who}", US_PER_ROW, per_row(source, who), lower_is_better=True)
+
+
+def metrics_figure(spark: SparkSession, hub: Child, plan: Plan) -> Figure:
+    frame = partial(ours, spark, hub.result["connection"], PARTITIONS, plan.rows * PARTITIONS)
+
+    def cost_us(metrics: bool) -> float:
+        with recording(spark) if metrics else nullcontext():
+            driver_s = time.process_time()
+            cost = cost_of(partial(drained, frame), hub.pid)
+            driver_s = time.process_time() - driver_s
+        return cost.per_row(HUB, WORKERS, JVM) + driver_s / cost.rows * 1e6
+
+    sides = {"with metrics": partial(cost_us, True), "without metrics": partial(cost_us, False)}
+    with_metrics, without = alternate(plan.metered_rounds, sides).values()
+    return compare(
+        "CPU per row of all with metrics vs without", US_PER_ROW, with_metrics, without,
+        goal=METRICS_GOAL, lower_is_better=True,
+    )  # fmt: skip
+
+
+@contextmanager
+def recording(spark: SparkSession) -> Iterator[None]:
+    """As `session(metrics=True)` and `serve_metrics()`, for a while."""
+    from pumphouse.spark.lag.metrics import QueryMetricsListener
+    from pumphouse.telemetry import serve_metrics
+    from pumphouse.telemetry.meter import METER
+
+    listener = QueryMetricsListener()
+    with serve_metrics(0):
+        spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            spark.streams.removeListener(listener)
+            METER.is_served = False
 
 
 def rate(costs: list[Cost]) -> list[float]:

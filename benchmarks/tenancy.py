@@ -168,7 +168,7 @@ def until_done(query: StreamingQuery, batch: int) -> None:
     deadline = time.monotonic() + WAIT_S
     while (query.lastProgress or {"batchId": -1})["batchId"] < batch:
         if query.exception() is not None or time.monotonic() > deadline:
-            raise RuntimeError("the query failed or stands still") from query.exception()
+            raise RuntimeError("the query failed or makes no progress") from query.exception()
         time.sleep(LOOK_S)
 
 

@@ -1,4 +1,4 @@
-"""Fixed: claim two partitions and keep them. No other host gets them while this one lives."""
+"""Fixed: claim two partitions and keep them. No other host gets them while this one runs."""
 # mypy: disable-error-code=no-untyped-def
 
 import asyncio

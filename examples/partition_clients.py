@@ -8,21 +8,17 @@ from pumphouse import EmbeddedHub, Event, MemoryStore, Processor, open_client
 handled, done = 0, asyncio.Event()
 
 
-async def serve(host, partition):
-    global handled
-    async for batch in partition.batches():
-        await partition.checkpoint()
-        handled += len(batch)
-        print(f"{host} has handled {len(batch)} events of partition {partition.id}")
-        if handled == 40:
-            done.set()
-
-
 async def run(host, connection, store):
-    processor = Processor(connection, store=store, host=host)
-    async with processor, asyncio.TaskGroup() as tasks:
-        async for partition in processor.partitions():
-            tasks.create_task(serve(host, partition))
+    async def serve(partition):
+        global handled
+        async for batch in partition.batches():
+            await partition.checkpoint()
+            handled += len(batch)
+            print(f"{host} has handled {len(batch)} events of partition {partition.id}")
+            if handled == 40:
+                done.set()
+
+    await Processor(connection, store=store, host=host).run(serve)
 
 
 async def main():

@@ -1,4 +1,4 @@
-"""Hub -> Spark -> hub, exactly once in effect: write with identities, read without repeats."""
+"""Hub -> Spark -> hub with an exactly-once effect: events carry ids, and readers drop repeats."""
 
 import tempfile
 

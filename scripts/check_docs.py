@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+NAMES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [ROOT / name for name in NAMES]
 PAGES += sorted(ROOT.glob("docs/**/*.md"))
 
 # Public without exception; of other packages only what docs/api names.

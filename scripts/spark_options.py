@@ -22,8 +22,8 @@ def write_tables(page: str) -> str:
 
 def replace_rows(page: str, title: str, rows: Sequence[str]) -> str:
     """Replace the rows of the table whose head starts with this title."""
-    before, found, rest = page.partition(f"\n{title}")
-    assert found, f"{PAGE} has no table {title}"
+    before, separator, rest = page.partition(f"\n{title}")
+    assert separator, f"{PAGE} has no table {title}"
     head, rule, *_ = rest.splitlines()
     _, blank, after = rest.partition("\n\n")
     return "\n".join([before, f"{title}{head}", rule, *rows]) + blank + after

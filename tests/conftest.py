@@ -5,16 +5,26 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+from pumphouse.telemetry.meter import METER
 from tests.azurite.fixtures import azurite, storage
 from tests.groups import pytest_xdist_make_scheduler
+from tests.postgres.fixtures import postgres
 
-__all__ = ["azurite", "pytest_xdist_make_scheduler", "storage"]
+__all__ = ["azurite", "postgres", "pytest_xdist_make_scheduler", "storage"]
 
 # Long tests start first, so that no worker waits for one of them at the end.
 LONG = ("tests/test_benchmarks.py", "tests/cli/demo/", "tests/test_docs.py", "tests/soak/")
 
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
+
+# Some tests import OpenTelemetry: the clients of others must not record metrics for that.
+METER.uses_opentelemetry = False
+
+
+def pytest_runtest_setup() -> None:
+    """A command that served metrics in this process leaves them on; other tests expect none."""
+    METER.is_served = False
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,18 +13,21 @@ SOURCE = Path(__file__).parents[1] / "src" / "pumphouse"
 
 # room or module -> the rooms it may look into, beside itself and the shared nouns
 MAP = {
+    "telemetry": "",
     "amqp": "",
     "leases": "",
-    "hub": "amqp",
-    "client": "amqp",
-    "processor": "leases client",
+    "hub": "amqp telemetry",
+    "client": "amqp telemetry",
+    "processor": "leases client telemetry",
+    "lag": "processor leases client telemetry",
+    "scaler": "lag processor leases client telemetry",
     "simulation": "processor leases hub client",
-    "spark": "processor leases client",
-    "homes": "spark processor client leases",
-    "dashboard": "homes processor leases client",
+    "spark": "processor leases client telemetry",
+    "homes": "spark processor client leases telemetry",
+    "dashboard": "homes processor leases client telemetry",
 }
 EVERYTHING = " ".join(MAP)
-NOUNS = "errors events clock logs websocket_transport"
+NOUNS = "errors escapes events clock http_requests logs private_files websocket_transport"
 MAP |= {
     "__init__": EVERYTHING + " _renamed",
     "cli": EVERYTHING,
@@ -35,24 +38,35 @@ MAP |= dict.fromkeys([*NOUNS.split(), "_renamed"], "")
 
 # Inside a room: sub-package -> the sub-packages of that room it may import. "." stands for the
 # modules of the room itself, which may import every sub-package.
-INSIDE = {
+INSIDE: dict[str, dict[str, str]] = {
+    "telemetry": {},
+    "lag": {},
+    "scaler": {},
     "amqp": {"columnar": "."},
     "client": {"native": ".", "azure": ".", "bulk": ". native"},
     "hub": {
-        "access": ".",
+        "limits": ".",
+        "access": ". limits",
         "storage": ". access",
-        "links": ". access storage faults",
-        "listeners": ". access",
+        "links": ". access limits storage faults",
+        "listeners": ". access limits",
         "faults": ".",
     },
     "leases": {
         "strategies": ".",
         "stores": ".",
-        "stores.sqlite": ".",
-        "stores.blob": ".",
-        "stores.blob_lease": ". stores.blob",
+        "stores.sqlite": ". stores",
+        "stores.postgres": ". stores",
+        "stores.blob": ". stores",
+        "stores.blob_lease": ". stores stores.blob",
     },
-    "processor": {"admin": "."},
+    "processor": {
+        "admin": ".",
+        "checks": ".",
+        "handling": ". checks recording",
+        "health": ".",
+        "recording": ".",
+    },
     "spark": {
         "driver": ". lag read tenancy",
         "read": ". lag tenancy",
@@ -79,26 +93,39 @@ SEAMS = {"client": "base factory bulk"}
 FOLDER_MAX = 18
 
 # A pure file sees pure files only. A name without a dot stands for all of that room.
-PURE = """amqp errors events logs hub.epochs hub.routing hub.filters hub.access.auth
-    hub.access.token_issuer hub.annotations hub.quotas hub.emulator_config
-    hub.access.http_callers hub.rates leases.model leases.census leases.strategies
-    leases.rules leases.fencing leases.stores.blob.names leases.stores.blob.rows
+PURE = """telemetry.definitions telemetry.trace_context
+    amqp errors escapes events http_requests logs hub.epochs hub.routing hub.filters
+    hub.access.auth hub.access.token_issuer hub.annotations hub.limits.quotas hub.emulator_config
+    hub.access.http_callers hub.limits.lengths hub.limits.sections
+    hub.limits.admission hub.limits.turns hub.rates hub.storage.backlog
+    hub.changes hub.disk_errors
+    hub.storage.records hub.storage.enqueued_times
+    leases.model leases.census leases.strategies
+    leases.rules leases.fencing leases.stores.limits leases.stores.postgres.schema
+    leases.stores.postgres.rows leases.stores.blob.names
+    leases.stores.blob.rows
     leases.stores.blob.responses leases.stores.blob_lease.body
-    leases.stores.blob_lease.steps processor.plan processor.options
-    processor.admin.overview processor.admin.resets spark.offsets spark.planner
-    spark.positions spark.options spark.catalogue spark.option_values
-    spark.lag.known_positions spark.deduplication spark.advice spark.tenancy.journal
+    leases.stores.blob_lease.formats leases.stores.blob_lease.steps processor.plan processor.options
+    processor.admin.overview processor.admin.resets processor.admin.resumes processor.checks.gaps
+    processor.checks.values processor.health.states spark.offsets
+    spark.planner spark.driver.batch_size spark.positions spark.options spark.catalogue
+    spark.option_values spark.driver.filters
+    spark.lag.known_positions spark.deduplication spark.advice spark.generation
+    spark.tenancy.journal
     spark.tenancy.states spark.tenancy.options homes.schema homes.simulator.sensors
     homes.simulator.people homes.simulator.incidents homes.simulator.incident_values
     homes.simulator.reading_faults homes.simulator.record_encoding
     homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
-    homes.simulator.time_slices homes.partition_hash homes.duplicates
+    homes.simulator.time_slices homes.simulator.traces homes.trace_text
+    homes.partition_hash homes.duplicates
     homes.watch.history homes.watch.rules homes.watch.unusual
     homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
+    homes.record.alert_states homes.record.newest_values homes.record.recorded
     homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
     client.connection_string client.sas client.selectors client.batches client.event_decoding
     client.base client.routes client.retries client.errors client.native.prefetch
-    client.positions client.azure.errors dashboard.views"""
+    client.positions client.azure.errors dashboard.views lag.enqueued_times lag.series
+    scaler.decisions"""
 IMPURE = """asyncio logging os pathlib random secrets select socket ssl subprocess
     threading time"""
 # The type of an argument: whoever passes one has chosen the seed.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -22,6 +23,9 @@ from benchmarks._figures import (
     text_table,
 )
 from benchmarks._homes_observation import Observation, growth_s, percentile, problems
+from benchmarks._spark_start import INITIALIZING, STARTS_MAX, TOO_SLOW, start_query
+
+pytestmark = pytest.mark.xdist_group("benchmarks")  # one Spark of this file at a time
 
 ROOT = Path(__file__).parents[1]
 FIELDS = {"figure", "ours", "peer", "unit", "ratio", "goal"}
@@ -176,6 +180,53 @@ def test_a_child_ends_with_the_block() -> None:
         assert _processes.cpu_s(hub.pid) > 0
         assert _processes.memory_bytes(hub.pid) > 1 << 20
     assert not Path(f"/proc/{hub.pid}").exists()
+
+
+# -- the start of a streaming query ----------------------------------------------------------------
+
+
+class StartedQuery:
+    """A query that initializes until `sleep`, and then runs or has failed."""
+
+    def __init__(self, failure: str | None = None) -> None:
+        self.failure, self.initializing = failure, True
+
+    @property
+    def isActive(self) -> bool:
+        return self.initializing or self.failure is None
+
+    @property
+    def status(self) -> dict[str, str]:
+        return {"message": f"{INITIALIZING} sources" if self.initializing else "Processing"}
+
+    def exception(self) -> Exception | None:
+        failed = not self.initializing and self.failure is not None
+        return RuntimeError(self.failure) if failed else None
+
+    def sleep(self, seconds: float) -> None:
+        self.initializing = False
+
+
+@pytest.mark.parametrize(
+    ("failures", "starts"),
+    [
+        ([None], 1),
+        (["no such hub"], 1),
+        ([f"Python worker {TOO_SLOW}"] * 2 + [None], 3),
+        ([f"Python worker {TOO_SLOW}"] * (STARTS_MAX + 1), STARTS_MAX),
+    ],
+)
+def test_a_query_whose_python_process_was_too_slow_is_started_again(
+    failures: list[str | None], starts: int
+) -> None:
+    queries: list[StartedQuery] = []
+
+    def start() -> Any:
+        queries.append(StartedQuery(failures[len(queries)]))
+        return queries[-1]
+
+    query: Any = start_query(start, lambda seconds: queries[-1].sleep(seconds))
+    assert (len(queries), query) == (starts, queries[-1])
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pumphouse import clock
-from pumphouse.clock import Clock, MovableClock, SystemClock
+from pumphouse.clock import Clock, MovableClock, SystemClock, machine_now
 
 CLOCKS: list[Clock] = [SystemClock(), MovableClock()]
 
@@ -36,3 +36,11 @@ def test_without_a_boot_time_clock_the_monotonic_one_is_used(
 def test_monotonic_time_never_decreases(tested: Clock) -> None:
     readings = [tested.monotonic() for _ in range(1000)]
     assert readings == sorted(readings)
+
+
+def test_the_time_of_the_machine_does_not_move() -> None:
+    clock = MovableClock()
+    clock.advance(86_400)
+    assert clock.ahead_s == 86_400
+    assert abs(machine_now(clock) - SystemClock().now()) < 60
+    assert abs(machine_now(SystemClock()) - SystemClock().now()) < 60

@@ -20,7 +20,10 @@ from click.testing import CliRunner
 from pumphouse.cli import main
 from pumphouse.processor.reporting import TODO, recovery_of
 from scripts.check_docs import PAGES, broken_links, undocumented_names
+from tests.postgres.server import PostgresServer
 from tests.test_architecture import INSIDE, MAP
+
+pytestmark = pytest.mark.xdist_group("documents")  # one Spark of this file at a time
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -55,10 +58,19 @@ def test_python_snippets_run(code: str, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
-def test_examples_run_and_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 48
+def test_examples_run_and_are_short(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) < 48
+    environment = dict(os.environ)
+    if "DATABASE_URL" in text:
+        server: PostgresServer = request.getfixturevalue("postgres")
+        environment["DATABASE_URL"] = server.database()
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,3 +62,20 @@ def test_an_invalid_position_is_refused_with_the_list_of_forms(text: str) -> Non
 def test_a_time_without_a_zone_is_refused_with_an_example() -> None:
     with pytest.raises(OptionError, match="time 2024-05-01T12:00:00 has no time zone: append Z"):
         parse_position("time:2024-05-01T12:00:00", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        ("seq", "1", "invalid kind of position 'seq': use one of earliest, latest, offset, "),
+        ("sequence", "", "invalid value '' of a position of kind 'sequence': use the sequence "),
+        ("sequence", "1.5", "use the sequence number as a string of digits"),
+        ("sequence", 1, "invalid value 1 of a position"),
+        ("time", "2024-05-01", "use milliseconds since 1970 as a string of digits"),
+        ("offset", "", "use the offset as a string"),
+        ("latest", "1", "of kind 'latest': use no value"),
+    ],
+)
+def test_an_invalid_position_is_refused_when_it_is_made(kind: str, value: Any, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        Position(kind, value)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pumphouse.logs import VALUE_CHARS_MAX, RepeatedFailures, line
+from pumphouse.logs import VALUE_CHARS_MAX, LogThrottle, RepeatedFailures, line
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,11 @@ from pumphouse.logs import VALUE_CHARS_MAX, RepeatedFailures, line
         ("a=b", '"a=b"'),
         ("line\nbreak", '"line\\nbreak"'),
         (OSError("disk full"), '"OSError: disk full"'),
+        ("\x1b[31mred", '"\\u001b[31mred"'),
+        ("\x9b31m", '"\\u009b31m"'),  # the same in one character
+        ("\x7f", '"\\u007f"'),
+        ("a\u202eb", '"a\\u202eb"'),  # reverses the text after it
+        ("a\u2028b", '"a\\u2028b"'),
         ("lone \udcff", '"lone \\\\udcff"'),
     ],
 )
@@ -43,8 +48,66 @@ def test_a_changed_failure_and_one_after_a_success_are_logged() -> None:
     failures = RepeatedFailures()
     assert failures.failed("list", OSError("away")) == 1
     assert failures.failed("list", OSError("away")) is None
-    assert failures.failed("list", OSError("refused")) == 1
+    assert failures.failed("list", OSError("refused")) == 3
+    assert failures.failed("list", OSError("away")) is None
     assert failures.failed("renew", OSError("refused")) == 1
-    assert failures.succeeded("list") == 1
+    assert failures.succeeded("list") == 4
     assert failures.succeeded("list") == 0
     assert failures.failed("list", OSError("refused")) == 1
+
+
+def test_a_failure_with_another_tracking_id_is_a_repetition() -> None:
+    failures = RepeatedFailures()
+    texts = [
+        f"It failed. TrackingId:{n}-a_G0, SystemTracker:h, Timestamp:2026-01-01T00:00:0{n}"
+        for n in range(3)
+    ]
+    assert [failures.failed("key", text) for text in texts] == [1, None, None]
+
+
+def test_members_that_fail_together_are_one_run() -> None:
+    failures = RepeatedFailures()
+    logged = [failures.failed("receive", "gone", 100.0, member) for member in range(16)]
+    assert [count for count in logged if count is not None] == [1, 10]
+    assert [failures.recovered("receive", member) for member in range(15)] == [None] * 15
+    run = failures.recovered("receive", 15)
+    assert run is not None
+    assert run.log_fields(106.5) == {"failures": 16, "partitions": 16, "after_s": 6.5}
+    assert failures.recovered("receive", 15) is None
+
+
+def test_a_member_that_fails_much_later_is_logged() -> None:
+    failures = RepeatedFailures()
+    assert failures.failed("receive", "gone", 100.0, "0") == 1
+    assert failures.failed("receive", "gone", 150.0, "1") is None
+    assert failures.failed("receive", "gone", 300.0, "2") == 3
+
+
+def test_a_member_that_was_given_up_does_not_keep_a_run_open() -> None:
+    failures = RepeatedFailures()
+    failures.failed("receive", "gone", 100.0, "0")
+    failures.failed("receive", "gone", 100.0, "1")
+    failures.forget("1")
+    assert failures.recovered("receive", "0") is not None
+    failures.failed("receive", "gone", 100.0, "1")
+    failures.forget("1")
+    assert failures.failed("receive", "gone", 100.0, "0") == 1
+
+
+def test_texts_that_always_change_are_not_all_logged() -> None:
+    failures = RepeatedFailures()
+    logged = [failures.failed("list", f"failure {number}") for number in range(100)]
+    assert len([count for count in logged if count is not None]) < 30
+
+
+def test_an_event_is_logged_a_few_times_per_period() -> None:
+    throttle = LogThrottle(lines_max=2, period_s=60.0)
+    assert [throttle.due("a", now) for now in (0, 1, 2, 3)] == [1, 1, None, None]
+    assert throttle.due("b", 3) == 1
+    assert throttle.due("a", 60) == 3  # two were counted, and this one
+    assert [throttle.due("a", now) for now in (61, 62)] == [1, None]
+
+
+def test_one_key_may_be_logged_less_often() -> None:
+    throttle = LogThrottle(lines_max=10, period_s=60.0)
+    assert [throttle.due("a", now, lines=1) for now in (0, 1, 59, 61)] == [1, None, None, 3]

@@ -1,10 +1,11 @@
 """What the documentation site adds to the Markdown files in docs/.
 
-* README.md, CHANGELOG.md, CONTRIBUTING.md and the examples become pages. Links to them from docs/
-  lead out of that folder, as they should on GitHub; here they are rewritten.
+* README.md, CHANGELOG.md, CONTRIBUTING.md, SECURITY.md and the examples become pages. Links to them
+  from docs/ lead out of that folder, as they should on GitHub; here they are rewritten.
 * `<!-- api: NAME -->` becomes the reference of that name, and a name in the first column of a table
   on the same page becomes a link to it. On GitHub the comment is invisible.
-* Scripts for diagrams and search are copied from node_modules: no page asks another machine.
+* Scripts for diagrams and search are copied from node_modules: no page loads a file from another
+  machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ ROOT_PAGES = {
     "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
 }
 EXAMPLES = "examples.md"
 

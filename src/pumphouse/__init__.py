@@ -42,13 +42,16 @@ if TYPE_CHECKING:
         CheckpointRefused as CheckpointRefused,
         ConnectionFailed as ConnectionFailed,
         DataDirectoryError as DataDirectoryError,
+        EventsExpired as EventsExpired,
         EventTooLarge as EventTooLarge,
         HandlerStuck as HandlerStuck,
         HubExists as HubExists,
         HubNotFound as HubNotFound,
         HubUntrusted as HubUntrusted,
+        LeaseLost as LeaseLost,
         OptionError as OptionError,
         OwnershipLost as OwnershipLost,
+        PermanentFailure as PermanentFailure,
         PoisonEvent as PoisonEvent,
         PortTaken as PortTaken,
         PumphouseError as PumphouseError,
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from pumphouse.leases.stores.blob.store import BlobStore as BlobStore
     from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore as BlobLeaseStore
     from pumphouse.leases.stores.memory import MemoryStore as MemoryStore
+    from pumphouse.leases.stores.postgres.store import PostgresStore as PostgresStore
     from pumphouse.leases.stores.sqlite.store import SqliteStore as SqliteStore
     from pumphouse.processor.dead_letters import (
         DeadLetterFile as DeadLetterFile,
@@ -123,9 +127,9 @@ _NAMES_OF_MODULE = {
     "pumphouse.clock": "Clock MovableClock",
     "pumphouse.errors": (
         "AmqpError AuthError CheckpointRefused ConnectionFailed DataDirectoryError "
-        "EventTooLarge HandlerStuck HubExists HubNotFound HubUntrusted OptionError "
-        "OwnershipLost PoisonEvent PortTaken PumphouseError QuotaExceeded ReaderEvicted "
-        "StoreError StoreMisused StoreUnavailable"
+        "EventTooLarge EventsExpired HandlerStuck HubExists HubNotFound HubUntrusted LeaseLost "
+        "OptionError OwnershipLost PermanentFailure PoisonEvent PortTaken PumphouseError "
+        "QuotaExceeded ReaderEvicted StoreError StoreMisused StoreUnavailable"
     ),
     "pumphouse.events": "EARLIEST LATEST Event Position",
     "pumphouse.hub.access.auth": "AccessRule Claim",
@@ -141,6 +145,7 @@ _NAMES_OF_MODULE = {
     "pumphouse.leases.stores.blob.store": "BlobStore",
     "pumphouse.leases.stores.blob_lease.store": "BlobLeaseStore",
     "pumphouse.leases.stores.memory": "MemoryStore",
+    "pumphouse.leases.stores.postgres.store": "PostgresStore",
     "pumphouse.leases.stores.sqlite.store": "SqliteStore",
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",

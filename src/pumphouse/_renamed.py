@@ -32,7 +32,7 @@ class RenamedModules(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         old, new = module.__name__, RENAMED[module.__name__]
-        # The caller's import statement is the first frame outside of the import system.
+        # Level 2 is the caller's import statement: `warn` skips the frames of the import system.
         warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
         # After loading, the import system returns the module that is registered here.
         sys.modules[old] = import_module(new)

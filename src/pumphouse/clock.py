@@ -1,7 +1,8 @@
-"""Clocks. No other module reads the real time.
+"""Clocks: the real time, and clocks that tests can advance.
 
-Code that depends on time takes a `Clock`, so that tests can advance it: retention, token expiry and
-enqueued times follow the given clock.
+Code whose results depend on time takes a `Clock`: retention, token expiry and enqueued times follow
+the given clock. The machine's clock is read directly only for the ages of leases in a SQLite file,
+for time limits of IO, and to measure run times.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ class Clock(Protocol):
         """Seconds since 1970, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never decrease, from an arbitrary start; sleep of the machine counts."""
+        """Seconds that never decrease, from an arbitrary start; includes time in standby."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds` of this clock."""
 
 
-# time.monotonic stops on Linux while the machine sleeps, so a lease would never expire then. The
-# boot time clock, where available, includes sleep.
+# On Linux, time.monotonic stops while the machine sleeps, so a lease would not expire meanwhile.
+# The boot time clock, where available, includes sleep.
 _SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def boot_time() -> float:
-    """Seconds that never go back, those included for which the machine slept, if it can tell."""
+    """Seconds that never decrease; they include sleep if the system has a boot time clock."""
     return time.monotonic() if _SINCE_BOOT is None else time.clock_gettime(_SINCE_BOOT)
 
 
@@ -50,11 +51,18 @@ class SystemClock:
 class MovableClock:
     """The clock of the machine with an offset that a test can change.
 
-    Advance the clock of a hub, and tokens and events expire.
+    Advancing the clock of a hub expires its events, and the tokens of its connections. Clients sign
+    tokens by the clock of the machine. A token that is put again and is valid by that clock is
+    accepted for the rest of its lifetime.
     """
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
+
+    @property
+    def ahead_s(self) -> float:
+        """How far this clock is ahead of the machine's."""
+        return self._ahead_s
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward."""
@@ -68,6 +76,11 @@ class MovableClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def machine_now(clock: Clock) -> float:
+    """The wall time without the offset of a MovableClock: the time that clients have."""
+    return clock.now() - (clock.ahead_s if isinstance(clock, MovableClock) else 0.0)
 
 
 def now_ms(clock: Clock) -> int:

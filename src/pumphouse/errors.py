@@ -1,8 +1,8 @@
 """Every exception that Pumphouse raises, in one tree.
 
 `except PumphouseError` catches all of them. A `LocalProtocolError` is a bug on this side of the
-connection, a `RemoteProtocolError` one on the other side. A message gives what is wrong, the value
-that was found and what to do; it never contains a key or a token.
+connection, a `RemoteProtocolError` a bug on the other side. A message gives what is wrong, the
+value that was found and what to do; it never contains a key or a token.
 """
 
 from __future__ import annotations
@@ -82,12 +82,16 @@ class AuthError(PumphouseError):
         self.status = status
 
 
+class TokenExpired(AuthError):
+    """A token has expired by the clock of the hub. Make a new one, and compare the clocks."""
+
+
 class HubNotFound(PumphouseError):
     """The event hub or consumer group does not exist. Create it, or correct the name."""
 
 
 class HubExists(PumphouseError):
-    """An event hub or consumer group of this name exists already."""
+    """An event hub or consumer group of this name exists already. Choose another name."""
 
 
 class PortTaken(PumphouseError):
@@ -95,7 +99,20 @@ class PortTaken(PumphouseError):
 
 
 class DataDirectoryError(PumphouseError):
-    """A data directory is in use by another process, unreadable, or was not made by Pumphouse."""
+    """A data directory is in use by another process, cannot be read or written, or is not ours."""
+
+
+class ChangeNotStored(DataDirectoryError):
+    """A change of hubs, consumer groups or access rules could not be written to the disk.
+
+    Nothing was changed; the hub goes on. If `disk_full`, free some space and retry. `description`
+    is the text for clients: it does not contain the path of the directory.
+    """
+
+    def __init__(self, directory: str, description: str, *, disk_full: bool = False) -> None:
+        super().__init__(f"data directory {directory}: {description}")
+        self.description = description
+        self.disk_full = disk_full
 
 
 class ConnectionFailed(PumphouseError):
@@ -103,11 +120,11 @@ class ConnectionFailed(PumphouseError):
 
 
 class HubUntrusted(ConnectionFailed):
-    """The hub's TLS certificate is not trusted. Pass its authority as `ca_file`, or correct it."""
+    """The hub's TLS certificate is not trusted. Pass its authority as `ca_file`."""
 
 
 class ReaderEvicted(AmqpError):
-    """A reader with at least the same epoch has taken the partition, or keeps this one out.
+    """The hub detached or refused this reader, because another reader has the partition.
 
     `epoch` is the epoch of the other reader, if the hub reports it. Retrying does not help; read
     with a higher epoch to take the partition back.
@@ -119,7 +136,10 @@ class ReaderEvicted(AmqpError):
 
 
 class StoreError(PumphouseError):
-    """A checkpoint store failed and will keep failing: it is missing, or access is denied."""
+    """A checkpoint store failed: it is missing, denies access, or did not respond.
+
+    A later call may succeed only if the error is a `StoreUnavailable`.
+    """
 
 
 class StoreUnavailable(StoreError):
@@ -127,7 +147,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreMisused(PumphouseError, AssertionError):
-    """A row was written that cannot follow the stored one: a bug in the calling code.
+    """A bug in the calling code: it tried to write a row that cannot follow the stored one.
 
     Nothing was written. Stores in the cloud would accept such a row; the memory store raises, so
     that tests find the bug.
@@ -155,17 +175,50 @@ class OwnershipLost(PumphouseError):
         )
 
 
-class HandlerStuck(PumphouseError):
-    """A handler has not returned within `handler_timeout_s`. It is not interrupted.
+class LeaseLost(OwnershipLost):
+    """This host lost a partition that it had not given up. `on_error` is called with this error.
 
-    Its partition waits until it returns; other partitions continue and the lease is renewed. Look
-    for a call without a time-out in the handler.
+    `reason` is the reason of the log event `partition_lost`, `seconds` the time since the lease was
+    last renewed. The next owner continues after the last checkpoint, so it handles later events
+    again, perhaps while this host still handles its last batch.
+    """
+
+    def __init__(
+        self,
+        partition: str,
+        held_epoch: int,
+        owner: str = "",
+        epoch: int = 0,
+        *,
+        reason: str,
+        seconds: float,
+        why: str,
+    ) -> None:
+        super().__init__(partition, held_epoch, owner, epoch)
+        now = f" It is now owned by {owner} (epoch {epoch})." if owner else ""
+        self.args = (
+            f"partition {partition} was lost: {why}.{now} The next owner continues after the last "
+            "checkpoint",
+        )
+        self.reason, self.seconds = reason, seconds
+
+
+class HandlerStuck(PumphouseError):
+    """A handler has not returned within `handler_timeout_s`.
+
+    Its partition makes no progress; other partitions continue and the lease is renewed. Look for a
+    call without a time-out in the handler. `on_handler_timeout` can cancel it or give the partition
+    up.
     """
 
     def __init__(self, partition: str, seconds: float, sequence: int | None) -> None:
         super().__init__(
-            f"the handler of partition {partition} has not returned for {seconds:.0f} s (its batch "
-            f"ends with event {sequence}); the partition waits until it does"
+            f"the handler of partition {partition} has not returned for {seconds:.0f} s "
+            + (
+                "(it has no event)"
+                if sequence is None
+                else f"(its batch ends with event {sequence})"
+            )
         )
         self.partition, self.seconds, self.sequence = partition, seconds, sequence
 
@@ -178,10 +231,48 @@ class PoisonEvent(PumphouseError):
 
     def __init__(self, partition: str, sequence: int | None, tried: int, then: str) -> None:
         super().__init__(
-            f"event {sequence} of partition {partition} could not be handled ({tried} attempts); "
-            f"{then}"
+            f"event {sequence} of partition {partition} could not be handled "
+            f"({tried} {'attempt' if tried == 1 else 'attempts'}); {then}"
         )
         self.partition, self.sequence, self.tried = partition, sequence, tried
+
+
+class EventsExpired(PumphouseError):
+    """Events after the checkpoint are gone: retention removed them, or the hub was re-created.
+
+    `first` and `last` are the sequence numbers of the missing events, `count` is their number.
+    `last` and `count` are None if the hub was re-created (`recreated`), because the number of
+    events in the old hub is unknown. What happens next is decided by the option `on_expired`.
+    """
+
+    def __init__(
+        self, partition: str, first: int, last: int | None, *, recreated: bool = False
+    ) -> None:
+        super().__init__(
+            f"the hub was re-created: partition {partition} has lost its old events from {first} on"
+            if recreated or last is None
+            else f"events {first} to {last} of partition {partition} are gone ({last - first + 1} "
+            "in all): retention removed them before they were handled"
+        )
+        self.partition, self.first, self.last, self.recreated = partition, first, last, recreated
+
+    @property
+    def count(self) -> int | None:
+        return None if self.last is None else self.last - self.first + 1
+
+
+class PermanentFailure(PumphouseError):
+    """A host has stopped because of a failure that does not pass by itself. `__cause__` has it.
+
+    The hub or consumer group was deleted, a key or token is no longer accepted, or the store is
+    missing. Correct the cause, then start the host again.
+    """
+
+    def __init__(self, host: str, seconds: float, cause: Exception) -> None:
+        super().__init__(
+            f"{host} has stopped, because this failure has lasted for {seconds:.0f} s: {cause}"
+        )
+        self.__cause__ = cause
 
 
 class CheckpointRefused(PumphouseError):
@@ -197,7 +288,7 @@ class BadRecord(PumphouseError, ValueError):
 
 
 class RecordsDamaged(PumphouseError):
-    """The recorded files of the homes pipeline cannot be read: the manifest or a file in it."""
+    """The records of the homes pipeline cannot be read: the manifest or a file listed in it."""
 
 
 class RecordsContended(PumphouseError):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pumphouse.errors import OptionError
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
 
 # Enqueued times are milliseconds since 1970; the year 1 stands for "never".
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,10 +32,10 @@ def to_ms(moment: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event. The last four fields are set by the hub and are None before."""
+    """One event. The hub sets the last four fields; in an event that you create they are None."""
 
     body: bytes
-    properties: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    properties: Mapping[str, Any] = field(default_factory=lambda: NO_PROPERTIES)
     partition_key: str | None = None
     partition: str | None = None
     sequence: int | None = None
@@ -59,9 +59,36 @@ class Position:
     value: str = ""
     inclusive: bool = False
 
+    def __post_init__(self) -> None:
+        if self.kind not in POSITION_KINDS:
+            raise OptionError(
+                f"invalid kind of position {self.kind!r}: use one of {', '.join(POSITION_KINDS)}"
+            )
+        needed = POSITION_KINDS[self.kind]
+        if not isinstance(self.value, str) or not needed.fullmatch(self.value):
+            raise OptionError(
+                f"invalid value {self.value!r} of a position of kind {self.kind!r}: "
+                f"use {POSITION_VALUES.get(self.kind, 'no value')}"
+            )
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.value}" if self.value else self.kind
 
+
+_NUMBER = re.compile(r"-?[0-9]+")
+# Each kind of position with the form of its value. Offsets of geo-replicated hubs are not numbers.
+POSITION_KINDS = {
+    "earliest": re.compile(""),
+    "latest": re.compile(""),
+    "offset": re.compile(".+"),
+    "sequence": _NUMBER,
+    "time": _NUMBER,
+}
+POSITION_VALUES = {
+    "offset": "the offset as a string",
+    "sequence": "the sequence number as a string of digits",
+    "time": "milliseconds since 1970 as a string of digits",
+}
 
 EARLIEST = Position("earliest")
 LATEST = Position("latest")

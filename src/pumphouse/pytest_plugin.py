@@ -4,8 +4,8 @@
         event_hub.create_hub("orders", partitions=2)
         send_orders(event_hub.connection_string("orders"))
 
-Each test gets its own hub on a free port and on its own thread, with access keys enforced. It
-starts without hubs; `create_hub` takes microseconds.
+Each test gets its own namespace, on a free port and on its own thread, with access keys enforced.
+The namespace has no hubs at the start; `create_hub` takes microseconds.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ library_log = logging.getLogger("pumphouse.websocket_transport")
 library_log.setLevel(logging.WARNING)
 
 AMQP = Subprotocol("amqp")
-# Of one received frame: it is held in memory until it is complete. Clients put one AMQP frame
-# (64 KiB) or one batch (1 MiB) into a frame.
+# Limit of one received frame, which is held in memory until it is complete. Clients put one AMQP
+# frame (64 KiB) or one batch (1 MiB) into a WebSocket frame.
 FRAME_BYTES_MAX = 4 << 20
-# Of one message that we send. Some clients have a buffer of the size of an AMQP frame.
+# Limit of one message that we send. Some clients have a buffer of the size of an AMQP frame.
 MESSAGE_BYTES = 64 * 1024
 NORMAL, GOING_AWAY, UNSUPPORTED = 1000, 1001, 1003
 
@@ -38,7 +38,7 @@ Data = bytes | bytearray | memoryview
 
 
 def make_client_protocol(url: str) -> ClientProtocol:
-    """The client side of a WebSocket that asks for the subprotocol amqp."""
+    """The client side of a WebSocket that requests the subprotocol amqp."""
     return ClientProtocol(
         parse_uri(url), subprotocols=[AMQP], max_size=(None, FRAME_BYTES_MAX), logger=library_log
     )
@@ -47,10 +47,16 @@ def make_client_protocol(url: str) -> ClientProtocol:
 def payload_of(frame: Frame, protocol: Protocol) -> Data | None:
     """The AMQP bytes of a frame. None for a control frame, which the protocol has handled."""
     if frame.opcode is Opcode.TEXT:
-        protocol.fail(UNSUPPORTED, "AMQP is sent in binary messages")
+        protocol.fail(UNSUPPORTED, "received a text message: send AMQP in binary messages")
     elif frame.opcode in (Opcode.BINARY, Opcode.CONT) and len(frame.data):
         return frame.data
     return None
+
+
+def release(protocol: Protocol) -> None:
+    """Break the reference cycles of a protocol that is not used any more: its parser and errors."""
+    protocol.parser.close()
+    protocol.parser_exc = protocol.handshake_exc = None
 
 
 class WebSocketAdapter(asyncio.Protocol):
@@ -67,7 +73,7 @@ class WebSocketAdapter(asyncio.Protocol):
         self.leaving = False  # our side has closed
 
     def open(self, inner: asyncio.Protocol) -> None:
-        """The handshake has succeeded: connect the AMQP connection."""
+        """Start the AMQP connection, after the handshake has succeeded."""
         self.inner = inner
         inner.connection_made(WebSocketTransport(self))
 
@@ -85,8 +91,11 @@ class WebSocketAdapter(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.inner is not None:
-            self.inner.connection_lost(exc)
+        # Each refers to the other; without these references all are freed at once.
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            inner.connection_lost(exc)
+        release(self.protocol)
 
     def data_received(self, data: bytes) -> None:
         self.receive(data)
@@ -108,20 +117,37 @@ class WebSocketAdapter(asyncio.Protocol):
     # -- received ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        self.protocol.receive_data(data)
+        # All at once: a peer may send AMQP in frames of one byte.
+        self.pass_on(self.parse(data))
+
+    def parse(self, data: Data) -> list[Data]:
+        """The payloads of the frames that are complete with these bytes."""
+        self.protocol.receive_data(cast(bytes, data))  # it copies any kind of bytes
+        payloads: list[Data] = []
         for event in self.protocol.events_received():
             if isinstance(event, Frame):
-                self.on_frame(event)
+                payload = payload_of(event, self.protocol)
+                if payload is not None:
+                    payloads.append(payload)
             else:
                 self.on_handshake(event)
+        return payloads
 
-    def on_frame(self, frame: Frame) -> None:
-        """Pass the payload on."""
-        if self.inner is None or self.leaving or self.transport.is_closing():
-            return
-        payload = payload_of(frame, self.protocol)
-        if payload is not None:
-            self.inner.data_received(bytes(payload))
+    def pass_on(self, payloads: list[Data]) -> None:
+        """Pass the payloads of frames to the AMQP connection."""
+        if self.inner is not None and payloads and not self.is_closing:
+            self.inner.data_received(b"".join(payloads))
+
+    def pause_reading(self) -> None:
+        """The AMQP connection accepts no more bytes."""
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.transport.resume_reading()
+
+    @property
+    def is_closing(self) -> bool:
+        return self.leaving or self.transport.is_closing()
 
     # -- sent -------------------------------------------------------------------------------------
 
@@ -170,7 +196,7 @@ class WebSocketTransport(asyncio.Transport):
         self.socket.abort()
 
     def is_closing(self) -> bool:
-        return self.adapter.leaving or self.socket.is_closing()
+        return self.adapter.is_closing
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.socket.get_extra_info(name, default)
@@ -188,7 +214,7 @@ class WebSocketTransport(asyncio.Transport):
         return self.socket.is_reading()
 
     def pause_reading(self) -> None:
-        self.socket.pause_reading()
+        self.adapter.pause_reading()
 
     def resume_reading(self) -> None:
-        self.socket.resume_reading()
+        self.adapter.resume_reading()

@@ -38,9 +38,9 @@ class DefaultSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from pumphouse.spark.source import BatchReader
+        from pumphouse.spark.source import batch_reader
 
-        return BatchReader(dict(self.options), schema)
+        return batch_reader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from pumphouse.spark.source import StreamReader

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from pumphouse.amqp.composites import decode_performative
-from pumphouse.amqp.connection import CLIENT, SERVER, Connection, Limits, Login
+from pumphouse.amqp.connection import CLIENT, SERVER, Connection, Login
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.events import AttachAsked, Event
 from pumphouse.amqp.frames import ByteReader
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
@@ -51,18 +52,18 @@ def performatives_in(data: bytes) -> list[Any]:
 def performatives_of_stream(data: bytes) -> list[tuple[Any, bytes]]:
     """The same, each with its payload."""
     reader = ByteReader(1 << 20)
-    found: list[tuple[Any, bytes]] = []
+    performatives: list[tuple[Any, bytes]] = []
     reader.feed(data)
     while reader.pending:
         if (header := data[len(data) - reader.pending :][:8]).startswith(b"AMQP"):
-            found.append((header, b""))
+            performatives.append((header, b""))
             reader.header()
             continue
         frame = reader.frame()
         assert frame is not None, "half a frame"
         what, after = decode_performative(frame.data, frame.start, frame.end)
-        found.append((what, frame.data[after : frame.end]))
-    return found
+        performatives.append((what, frame.data[after : frame.end]))
+    return performatives
 
 
 class Side:
@@ -124,10 +125,10 @@ class Pair:
     def carry(self, source: Side, sink: Side) -> bool:
         data = source.take()
         for piece in self.chunks(data):
-            self.hear(sink, piece)
+            self.feed(sink, piece)
         return bool(data)
 
-    def hear(self, side: Side, data: bytes) -> None:
+    def feed(self, side: Side, data: bytes) -> None:
         """Feed bytes to one side, which answers attaches as a server does."""
         if side.error is not None:
             return
@@ -143,7 +144,7 @@ class Pair:
         if (refusal := self.refusals.get(link.name)) is not None:
             link.refuse(refusal)
             return
-        link.answer(
+        link.send_attach(
             AttachFrame(
                 name=link.name,
                 handle=link.handle,

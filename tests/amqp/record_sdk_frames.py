@@ -92,17 +92,17 @@ async def use(connection: str) -> None:
 def frames_of(stream: bytes) -> list[dict[str, Any]]:
     reader = ByteReader(1 << 20)
     reader.feed(stream)
-    found = [{"name": "header", "body": (reader.header() or b"").hex()}]
+    frames = [{"name": "header", "body": (reader.header() or b"").hex()}]
     secret: set[int] = set()  # handles of links to $cbs and $management
     while reader.pending:
         if (rest := stream[len(stream) - reader.pending :]).startswith(b"AMQP"):
-            found.append({"name": "header", "body": rest[:8].hex()})
+            frames.append({"name": "header", "body": rest[:8].hex()})
             reader.header()
         elif (frame := reader.frame()) is None:
             break
         elif frame.start < frame.end:
-            found.append(describe(frame, secret))
-    return found
+            frames.append(describe(frame, secret))
+    return frames
 
 
 def describe(frame: Frame, secret: set[int]) -> dict[str, Any]:

@@ -135,17 +135,17 @@ def test_the_largest_value_of_a_form_is_written(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "prefix"),
     [(b"x" * 401, "binary (0xb0)"), ("x" * 401, "string (0xb1)"), ([b"x" * 392], "list (0xd0)")],
 )
 def test_more_than_the_largest_size_is_refused(
-    value: Any, found: str, monkeypatch: pytest.MonkeyPatch
+    value: Any, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pumphouse.amqp.writers.LARGEST_SIZE", 400)  # instead of four gigabytes
     encode(value[:-1] or [b"x" * 391])
     with pytest.raises(LocalProtocolError) as caught:
         encode(value)
-    assert str(caught.value) == f"{found} cannot hold 401 bytes, 400 at most"
+    assert str(caught.value) == f"{prefix} cannot hold 401 bytes, 400 at most"
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ MALFORMED = [
     (
         "f0 00000005 ffffffff 40",
         10,
-        "arrays here have more than 65536 items that take no bytes (this one 4294967295)",
+        "more than 65536 array items that take no bytes in one value (this array has 4294967295)",
     ),
     (
         "f0 00000005 00010001 45",
         10,
-        "arrays here have more than 65536 items that take no bytes (this one 65537)",
+        "more than 65536 array items that take no bytes in one value (this array has 65537)",
     ),
     ("f0 00000005 ffffffff 50", 10, "array of 4294967295 items of ubyte has only 0 bytes for them"),
     ("00", 1, "expected a value, found the end of the bytes"),
@@ -244,15 +244,15 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("hexadecimal", "offset", "found"), MALFORMED)
+@pytest.mark.parametrize(("hexadecimal", "offset", "problem"), MALFORMED)
 def test_malformed_bytes_are_refused_with_their_position(
-    hexadecimal: str, offset: int, found: str
+    hexadecimal: str, offset: int, problem: str
 ) -> None:
     data = bytes.fromhex(hexadecimal)
     for buffer in (data, bytearray(data), memoryview(data)):
         with pytest.raises(MalformedBytes) as caught:
             decode(buffer)
-        assert (caught.value.offset, caught.value.found) == (offset, found)
+        assert (caught.value.offset, caught.value.found) == (offset, problem)
 
 
 SKIPPED_MALFORMED = [
@@ -269,12 +269,12 @@ SKIPPED_MALFORMED = [
 
 
 @pytest.mark.parametrize(
-    ("hexadecimal", "offset", "found"), SKIPPED_MALFORMED, ids=range(len(SKIPPED_MALFORMED))
+    ("hexadecimal", "offset", "problem"), SKIPPED_MALFORMED, ids=range(len(SKIPPED_MALFORMED))
 )
-def test_skip_checks_the_size_of_a_value(hexadecimal: str, offset: int, found: str) -> None:
+def test_skip_checks_the_size_of_a_value(hexadecimal: str, offset: int, problem: str) -> None:
     with pytest.raises(MalformedBytes) as caught:
         skip(bytes.fromhex(hexadecimal), 0)
-    assert (caught.value.offset, caught.value.found) == (offset, found)
+    assert (caught.value.offset, caught.value.found) == (offset, problem)
 
 
 def test_skip_does_not_check_the_content() -> None:
@@ -377,11 +377,5 @@ def test_items_without_bytes_are_counted_over_all_arrays() -> None:
     two_halves = b"\xc0\x15\x02" + half + half
     assert [len(array.items) for array in decode(two_halves)[0]] == [MAX_EMPTY_ITEMS // 2] * 2
     many = b"\xd0" + struct.pack(">II", 4 + 100_000 * len(full), 100_000) + full * 100_000
-    with pytest.raises(MalformedBytes, match="more than 65536 items that take no bytes"):
+    with pytest.raises(MalformedBytes, match="more than 65536 array items that take no bytes"):
         decode(many)
-
-
-def test_a_large_map_with_one_key_twice_fails_fast() -> None:
-    keys = b"".join(b"\x70" + struct.pack(">I", key) + b"@" for key in [*range(100_000), 0])
-    with pytest.raises(MalformedBytes, match=r"the key UInt\(0\) twice"):
-        decode(b"\xd1" + struct.pack(">II", len(keys) + 4, 200_002) + keys)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pumphouse.amqp import sasl
 from pumphouse.amqp.composites import Composite
-from pumphouse.amqp.connection import CLIENT, SERVER, Connection, Limits, Login
+from pumphouse.amqp.connection import CLIENT, SERVER, Connection, Login
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.events import Begun, Closed, Ended, Opened
 from pumphouse.amqp.frames import (
     AMQP_HEADER,
@@ -51,10 +52,10 @@ class Peer:
         self.server = Connection(SERVER, Open(container_id="s"), **options)
         self.sent_frames = b""
 
-    def say(self, *what: bytes | Composite, channel: int = 0) -> list[Any]:
+    def feed(self, *frames: bytes | Composite, channel: int = 0) -> list[Any]:
         """Send bytes or frames; returns the decoded response."""
         data = b"".join(
-            piece if isinstance(piece, bytes) else encode_frame(piece, channel) for piece in what
+            piece if isinstance(piece, bytes) else encode_frame(piece, channel) for piece in frames
         )
         try:
             list(self.server.receive(data))
@@ -63,19 +64,19 @@ class Peer:
             self.sent_frames += answer
         return performatives_in(answer)
 
-    def fails(self, *what: bytes | Composite, channel: int = 0) -> tuple[str, list[Any]]:
+    def fails(self, *frames: bytes | Composite, channel: int = 0) -> tuple[str, list[Any]]:
         """Send invalid frames; returns the error condition and the response."""
         with pytest.raises(RemoteProtocolError) as caught:
-            self.say(*what, channel=channel)
+            self.feed(*frames, channel=channel)
         answers = performatives_in(self.sent_frames)
         assert self.server.state == "END"
-        assert self.say(EMPTY_FRAME) == []  # later bytes are ignored
+        assert self.feed(EMPTY_FRAME) == []  # later bytes are ignored
         return caught.value.condition, answers
 
 
 def opened(**options: Any) -> Peer:
     peer = Peer(**options)
-    peer.say(AMQP_HEADER, Open(container_id="c"))
+    peer.feed(AMQP_HEADER, Open(container_id="c"))
     peer.sent_frames = b""
     return peer
 
@@ -124,7 +125,7 @@ def test_login_and_open_have_these_bytes() -> None:
 
 def test_a_client_may_pipeline_everything() -> None:
     """Login, header, open and begin without waiting, as the official client does."""
-    answers = Peer().say(
+    answers = Peer().feed(
         SASL_HEADER,
         encode_frame(SaslInit(mechanism="ANONYMOUS"), kind=SASL_FRAME),
         AMQP_HEADER,
@@ -137,7 +138,7 @@ def test_a_client_may_pipeline_everything() -> None:
 
 
 def test_a_client_may_omit_the_login() -> None:
-    assert Peer().say(AMQP_HEADER, Open(container_id="c")) == [AMQP_HEADER, Open(container_id="s")]
+    assert Peer().feed(AMQP_HEADER, Open(container_id="c")) == [AMQP_HEADER, Open(container_id="s")]
 
 
 @pytest.mark.parametrize(
@@ -272,8 +273,8 @@ FLOW = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1)
     ],
 )
 def test_a_protocol_violation_is_answered_with_a_close(what: list[Any], condition: str) -> None:
-    told, answers = opened().fails(*what)
-    assert close_error(answers).condition == told == condition
+    condition_raised, answers = opened().fails(*what)
+    assert close_error(answers).condition == condition_raised == condition
 
 
 def test_an_error_before_the_open_sends_open_and_close() -> None:
@@ -286,8 +287,8 @@ def test_an_error_before_the_open_sends_open_and_close() -> None:
 
 def test_an_open_with_too_small_frames_names_the_field() -> None:
     peer = Peer()
-    with pytest.raises(RemoteProtocolError, match=r"open.max-frame-size is 511, the least is 512"):
-        peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=511))
+    with pytest.raises(RemoteProtocolError, match=r"max-frame-size is 511, the minimum is 512"):
+        peer.feed(AMQP_HEADER, Open(container_id="c", max_frame_size=511))
 
 
 def test_events_before_an_error_are_yielded_first() -> None:
@@ -313,7 +314,7 @@ def test_events_that_were_not_consumed_are_yielded_later() -> None:
 def test_an_error_is_shortened_to_the_frame_size_of_the_peer() -> None:
     """Frames of 512 bytes, and an error that quotes a name of 60,000."""
     peer = Peer()
-    peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512), BEGIN)
+    peer.feed(AMQP_HEADER, Open(container_id="c", max_frame_size=512), BEGIN)
     peer.sent_frames = b""
     named = Attach(name="n" * 60000, handle=2**20, role=False)
     _, answers = peer.fails(named)
@@ -324,7 +325,7 @@ def test_an_error_is_shortened_to_the_frame_size_of_the_peer() -> None:
 @pytest.mark.parametrize("text", ["x" * 60000, "é" * 60000, "\U0001f600" * 60000])
 def test_a_long_error_of_ours_is_shortened_too(text: str) -> None:
     peer = Peer()
-    peer.say(AMQP_HEADER, Open(container_id="c", max_frame_size=512))
+    peer.feed(AMQP_HEADER, Open(container_id="c", max_frame_size=512))
     peer.server.close(Error(condition="amqp:internal-error", description=text))
     frame = b"".join(peer.server.data_to_send())
     assert 300 < len(frame) <= 512
@@ -375,7 +376,7 @@ def test_both_sides_may_close_at_once() -> None:
 def test_nothing_is_sent_after_our_close() -> None:
     """Late frames of the peer get no response, and later calls send nothing."""
     peer = opened()
-    peer.say(BEGIN)
+    peer.feed(BEGIN)
     peer.server.close()
     peer.server.heartbeat()
     peer.server.sessions[0].send_flow()
@@ -383,34 +384,34 @@ def test_nothing_is_sent_after_our_close() -> None:
     echo = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True)
     late = b"".join(map(encode_frame, (echo, ATTACH, End())))
     assert list(peer.server.receive(late)) == []
-    assert peer.say(Close()) == []
+    assert peer.feed(Close()) == []
     assert peer.server.state == "END"
 
 
 def test_bytes_after_the_end_are_dropped() -> None:
     peer = opened()
-    peer.say(Close())
+    peer.feed(Close())
     for _ in range(100):
         assert list(peer.server.receive(bytes(10_000))) == []
     assert peer.server._reader.pending == 0
 
 
 def test_a_heartbeat_gets_no_response() -> None:
-    assert opened().say(EMPTY_FRAME * 3) == []
+    assert opened().feed(EMPTY_FRAME * 3) == []
 
 
 def test_a_heartbeat_is_only_sent_on_an_open_connection() -> None:
     peer = Peer()
     peer.server.heartbeat()
     assert peer.server.data_to_send() == []
-    peer.say(AMQP_HEADER, Open(container_id="c"))
+    peer.feed(AMQP_HEADER, Open(container_id="c"))
     peer.server.heartbeat()
     assert peer.server.data_to_send() == [EMPTY_FRAME]
 
 
 def test_a_channel_above_the_limit_is_refused() -> None:
     peer = opened(limits=Limits(channel_max=5))
-    assert [type(a) for a in peer.say(BEGIN, channel=5)] == [Begin]
+    assert [type(a) for a in peer.feed(BEGIN, channel=5)] == [Begin]
     condition, _ = peer.fails(BEGIN, channel=6)
     assert condition == "amqp:connection:framing-error"
 
@@ -419,9 +420,9 @@ def test_a_link_above_the_limit_is_refused() -> None:
     """The limit counts the links of all sessions."""
     peer = opened(limits=Limits(links_max=4))
     for channel in (0, 1):
-        peer.say(BEGIN, channel=channel)
+        peer.feed(BEGIN, channel=channel)
         for handle in (0, 1):
-            peer.say(Attach(name=f"{handle}", handle=handle, role=True), channel=channel)
+            peer.feed(Attach(name=f"{handle}", handle=handle, role=True), channel=channel)
     condition, answers = peer.fails(Attach(name="2", handle=2, role=True), channel=1)
     assert condition == "amqp:resource-limit-exceeded"
     assert close_error(answers).condition == condition
@@ -429,7 +430,7 @@ def test_a_link_above_the_limit_is_refused() -> None:
 
 def test_a_frame_above_the_limit_is_refused() -> None:
     peer = opened(limits=Limits(max_frame_size=600))
-    peer.say(BEGIN)
+    peer.feed(BEGIN)
     condition, answers = peer.fails(Attach(name="n" * 600, handle=0, role=True))
     assert condition == "amqp:connection:framing-error"
     assert "the limit is 600" in str(close_error(answers))
@@ -438,7 +439,7 @@ def test_a_frame_above_the_limit_is_refused() -> None:
 def test_malformed_bytes_are_reported_with_their_position() -> None:
     peer = opened()
     with pytest.raises(MalformedBytes, match=r"open.container-id is mandatory"):
-        peer.say(b"\x00\x00\x00\x0f\x02\x00\x00\x00\x00\x53\x10\xc0\x02\x01\x40")
+        peer.feed(b"\x00\x00\x00\x0f\x02\x00\x00\x00\x00\x53\x10\xc0\x02\x01\x40")
     assert "open.container-id is mandatory" in str(close_error(performatives_in(peer.sent_frames)))
 
 

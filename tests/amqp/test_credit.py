@@ -25,6 +25,8 @@ amounts = st.integers(0, HALF - 1)
         (WRAP - 5, 5, 0, 0),
         (2, 5, WRAP - 1, 8),  # the peer claims to have received more than was sent
         (0, WRAP - 1, 0, WRAP - 1),
+        (1, WRAP - 1, 0, WRAP - 1),  # the same claim must not exceed what a frame can hold
+        (HALF, HALF, 0, WRAP - 1),
     ],
 )
 def test_the_remaining_credit(seen: int, granted: int, sent: int, remaining: int) -> None:

@@ -121,7 +121,8 @@ def test_the_error_names_the_number_and_the_digits() -> None:
     with pytest.raises(LocalProtocolError) as caught:
         Decimal32.from_decimal(Decimal("-12345678.5"))
     assert str(caught.value) == (
-        "decimal32 has 7 digits and cannot hold -12345678.5 exactly; round it first"
+        "decimal32 has 7 digits and exponents from -101 to 90 "
+        "and cannot hold -12345678.5 exactly; round it first"
     )
 
 

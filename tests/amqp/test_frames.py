@@ -34,10 +34,10 @@ FRAMES = [
 
 def bodies(reader: ByteReader) -> list[Body]:
     """Kind, channel and body of every complete frame."""
-    found = []
+    frames = []
     while (frame := reader.frame()) is not None:
-        found.append((frame.kind, frame.channel, bytes(frame.data[frame.start : frame.end])))
-    return found
+        frames.append((frame.kind, frame.channel, bytes(frame.data[frame.start : frame.end])))
+    return frames
 
 
 EXPECTED: list[Body] = [
@@ -68,24 +68,24 @@ def test_a_stream_split_at_any_byte_gives_the_same_frames() -> None:
 
 
 def test_single_bytes_give_the_same_frames() -> None:
-    reader, found = ByteReader(512), []
+    reader, frames = ByteReader(512), []
     for byte in b"".join(FRAMES):
         reader.feed(bytes((byte,)))
-        found += bodies(reader)
-    assert found == EXPECTED
+        frames += bodies(reader)
+    assert frames == EXPECTED
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(0, 2**32))
 def test_any_frames_in_any_pieces(payloads: list[bytes], seed: int) -> None:
     stream = b"".join(encode_frame(Transfer(handle=0), payload=payload) for payload in payloads)
-    reader, random, found, pos = ByteReader(512), Random(seed), [], 0
+    reader, random, frames, pos = ByteReader(512), Random(seed), [], 0
     while pos < len(stream):
         size = random.randint(1, 400)
         reader.feed(stream[pos : pos + size])
-        found += bodies(reader)
+        frames += bodies(reader)
         pos += size
     head = len(encode_frame(Transfer(handle=0))) - 8
-    assert [body[head:] for _, _, body in found] == payloads
+    assert [body[head:] for _, _, body in frames] == payloads
     assert reader.pending == 0
 
 

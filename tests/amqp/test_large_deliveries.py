@@ -42,7 +42,7 @@ def server() -> Connection:
         )
         for event in server.receive(encode_frame(attach)):
             if isinstance(event, AttachAsked):
-                event.link.answer(replace(attach, role=event.link.role))
+                event.link.send_attach(replace(attach, role=event.link.role))
                 assert isinstance(event.link, ReceiverLink)
                 event.link.grant(10)
     return server

@@ -113,10 +113,10 @@ SECTIONS: list[tuple[int, Any]] = [
 def test_scan_returns_the_position_of_each_section() -> None:
     encoded = [encode_section(code, value) for code, value in SECTIONS]
     data = b"".join(encoded)
-    found = scan(data, 0, len(data))
-    assert [code for code, *_ in found] == [code for code, _ in SECTIONS]
-    assert [data[start:end] for _, start, _, end in found] == encoded
-    assert [value - start for _, start, value, _ in found] == [3] * len(found)
+    sections = scan(data, 0, len(data))
+    assert [code for code, *_ in sections] == [code for code, _ in SECTIONS]
+    assert [data[start:end] for _, start, _, end in sections] == encoded
+    assert [value - start for _, start, value, _ in sections] == [3] * len(sections)
 
 
 @pytest.mark.parametrize("number", range(len(SECTIONS)))
@@ -146,10 +146,10 @@ def test_a_section_descriptor_may_have_any_form(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hexadecimal", "found"),
+    ("hexadecimal", "problem"),
     [
-        ("00 53", "does not describe|expected a value|passes the end"),
-        ("00 53 75", "does not describe"),  # no value behind it
+        ("00 53", "expected a value|passes the end"),
+        ("00 53 75", "section 0x75 has no value"),
         ("00 53 75 a0", "passes the end"),
         ("00 53 75 a0 02 78", "binary of 2 bytes passes the end"),
         ("00 53 75 b0 ffffffff 78", "binary of 4294967295 bytes passes the end"),
@@ -159,7 +159,7 @@ def test_a_section_descriptor_may_have_any_form(name: str) -> None:
         ("00 53 6f 40", "section 0x6f is not part of a message"),
         ("00 53 79 40", "section 0x79 is not part of a message"),
         ("00 53 14 c0 01 00", "section 0x14 is not part of a message"),
-        ("00 a3 01 78 40", "section 0x.* is not part of a message"),
+        ("00 a3 01 78 40", r"Symbol Symbol\('x'\) does not describe a message section"),
         ("00 a1 01 78 40", "str 'x' does not describe a message section"),
         ("00 40 40", "NoneType None does not describe a message section"),
         ("00 53 75 a2 01 78", "constructor 0xa2 is not an AMQP type"),
@@ -167,16 +167,16 @@ def test_a_section_descriptor_may_have_any_form(name: str) -> None:
         ("00 53 77 01", "constructor 0x01 is not an AMQP type"),
     ],
 )
-def test_malformed_messages_are_refused(hexadecimal: str, found: str) -> None:
+def test_malformed_messages_are_refused(hexadecimal: str, problem: str) -> None:
     data = bytes.fromhex(hexadecimal)
-    with pytest.raises(MalformedBytes, match=found):
+    with pytest.raises(MalformedBytes, match=problem):
         scan(data, 0, len(data))
-    with pytest.raises(MalformedBytes, match=found):
+    with pytest.raises(MalformedBytes, match=problem):
         decode_message(data)
 
 
 @pytest.mark.parametrize(
-    ("code", "value", "found"),
+    ("code", "value", "problem"),
     [
         (DATA, "x", "data must hold bytes, found str"),
         (SEQUENCE, {}, "amqp-sequence must hold list, found dict"),
@@ -191,9 +191,9 @@ def test_malformed_messages_are_refused(hexadecimal: str, found: str) -> None:
         (FOOTER, 1, "section 0x78 must hold dict, found int"),
     ],
 )
-def test_a_section_of_the_wrong_type_is_refused(code: int, value: Any, found: str) -> None:
+def test_a_section_of_the_wrong_type_is_refused(code: int, value: Any, problem: str) -> None:
     first = encode_section(DATA, b"")
-    with pytest.raises(MalformedBytes, match=f"at byte {len(first)}: {found}"):
+    with pytest.raises(MalformedBytes, match=f"at byte {len(first)}: {problem}"):
         decode_message(first + encode_section(code, value))
 
 

@@ -16,6 +16,7 @@ from pumphouse.amqp.composites import (
     INT_MAX,
     MAP,
     SYMBOLS,
+    TAG_MAP,
     Composite,
     decode_performative,
     encode_performative,
@@ -262,6 +263,7 @@ def good_value(kind: Any) -> Any:
         bytes: b"x",
         bool: True,
         MAP: {},
+        TAG_MAP: {b"tag": None},
         SYMBOLS: Symbol("x"),
     }
     return samples.get(kind, "x")
@@ -281,7 +283,8 @@ def bad_values(kind: Any) -> list[Any]:
         Symbol: [b"x", 1, "é"],
         bytes: ["x", 1],
         bool: [1, "true", UByte(0)],
-        MAP: [[], "x"],
+        MAP: [[], "x", {1: 1}, {b"x": 1}],
+        TAG_MAP: [[], "x", {1: 1}, {"x": 1}],
         SYMBOLS: [["x"], Array(0xA0, (b"x",)), 1, "é", Array(0xB1, ("x", "é"))],
     }
     return bad[kind]
@@ -293,9 +296,9 @@ def required_only(cls: type[Composite]) -> list[Any]:
 
 def from_values(cls: type[Composite], values: list[Any], descriptor: Any = None) -> Composite:
     data = encode(Described(ULong(cls.CODE) if descriptor is None else descriptor, values))
-    found, after = decode_performative(data, 0, len(data))
+    performative, after = decode_performative(data, 0, len(data))
     assert after == len(data)
-    return found
+    return performative
 
 
 @everything
@@ -341,8 +344,8 @@ def test_a_missing_mandatory_field_is_refused(cls: type[Composite]) -> None:
         if spec.required:
             values = required_only(cls)
             values[number] = None
-            found = f"{cls.NAME}.{hyphen(spec.name)} is mandatory, found null"
-            with pytest.raises(MalformedBytes, match=found) as caught:
+            problem = f"{cls.NAME}.{hyphen(spec.name)} is mandatory, found null"
+            with pytest.raises(MalformedBytes, match=problem) as caught:
                 from_values(cls, values)
             assert caught.value.condition == "amqp:decode-error"
 
@@ -385,7 +388,7 @@ def test_any_integer_width_is_accepted(width: type[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "problem"),
     [
         (Described(ULong(0x99), []), r"descriptor ULong ULong\(153\) is not known"),
         (Described(Symbol("amqp:nothing:list"), []), "descriptor Symbol .* is not known"),
@@ -396,9 +399,9 @@ def test_any_integer_width_is_accepted(width: type[int]) -> None:
         (None, "a frame body must start with a performative, found NoneType"),
     ],
 )
-def test_an_invalid_performative_is_refused(value: Any, found: str) -> None:
+def test_an_invalid_performative_is_refused(value: Any, problem: str) -> None:
     data = encode(value)
-    with pytest.raises(MalformedBytes, match=found):
+    with pytest.raises(MalformedBytes, match=problem):
         decode_performative(data, 0, len(data))
 
 

@@ -43,10 +43,10 @@ from tests.amqp.connection_pair import (
 SMALL = Open(container_id="small", max_frame_size=512)
 
 
-def client_says(pair: Pair, *frames: object, channel: int = 0) -> list[object]:
+def send_from_client(pair: Pair, *frames: object, channel: int = 0) -> list[object]:
     """Send given frames from the client; returns the response of the server."""
     for frame in frames:
-        pair.hear(pair.server, encode_frame(frame, channel))  # type: ignore[arg-type]
+        pair.feed(pair.server, encode_frame(frame, channel))  # type: ignore[arg-type]
     return performatives_in(pair.server.take())
 
 
@@ -103,7 +103,7 @@ def test_late_frames_on_an_ended_channel_are_ignored() -> None:
     """The official client detaches its links after ending their session."""
     pair = Pair()
     pair.receiver(pair.begun())
-    assert client_says(pair, End()) == [End()]
+    assert send_from_client(pair, End()) == [End()]
     late = [
         Detach(handle=0, closed=True),
         Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True),
@@ -111,9 +111,9 @@ def test_late_frames_on_an_ended_channel_are_ignored() -> None:
         Disposition(role=True, first=0),
         End(),
     ]
-    assert client_says(pair, *late) == []
+    assert send_from_client(pair, *late) == []
     assert pair.server.error is None
-    assert client_says(pair, Close()) == [Close()]
+    assert send_from_client(pair, Close()) == [Close()]
 
 
 def test_nothing_is_sent_on_a_session_that_we_ended() -> None:
@@ -127,10 +127,12 @@ def test_nothing_is_sent_on_a_session_that_we_ended() -> None:
     echo = Flow(incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True)
     transfers = [Transfer(handle=0, delivery_id=number) for number in range(5)]
     assert (
-        client_says(pair, echo, *transfers, Detach(handle=9), Attach(name="x", handle=1, role=True))
+        send_from_client(
+            pair, echo, *transfers, Detach(handle=9), Attach(name="x", handle=1, role=True)
+        )
         == []
     )
-    assert client_says(pair, End()) == []
+    assert send_from_client(pair, End()) == []
     assert pair.server.of(Delivered) == []
     assert pair.server.connection.sessions == {}
 
@@ -160,8 +162,8 @@ def test_an_unattached_handle_ends_the_session(frame: object) -> None:
     pair = Pair()
     _, far_in = pair.sender(pair.begun())
     part = Transfer(handle=0, delivery_id=0, more=True)
-    pair.hear(pair.server, encode_frame(part, payload=bytes(1000)))
-    (end,) = client_says(pair, frame)
+    pair.feed(pair.server, encode_frame(part, payload=bytes(1000)))
+    (end,) = send_from_client(pair, frame)
     assert isinstance(end, End)
     assert end.error is not None
     assert end.error.condition == "amqp:session:unattached-handle"
@@ -169,24 +171,24 @@ def test_an_unattached_handle_ends_the_session(frame: object) -> None:
     assert pair.server.last(Ended).links == (far_in,)
     assert pair.server.connection.held_bytes == 0
     # Frames on this channel are dropped until the client has answered.
-    assert client_says(pair, frame, Attach(name="x", handle=1, role=True)) == []
-    assert client_says(pair, End()) == []
+    assert send_from_client(pair, frame, Attach(name="x", handle=1, role=True)) == []
+    assert send_from_client(pair, End()) == []
     assert pair.server.connection.sessions == {}
     begin = Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
-    assert [type(answer) for answer in client_says(pair, begin)] == [Begin]
+    assert [type(answer) for answer in send_from_client(pair, begin)] == [Begin]
 
 
 def test_a_transfer_to_a_sending_link_ends_the_session() -> None:
     pair = Pair()
     pair.receiver(pair.begun())
-    (end,) = client_says(pair, Transfer(handle=0, delivery_id=0))
+    (end,) = send_from_client(pair, Transfer(handle=0, delivery_id=0))
     assert isinstance(end, End)
 
 
 def test_a_handle_in_use_ends_the_session() -> None:
     pair = Pair()
     _, far_in = pair.sender(pair.begun())
-    (end,) = client_says(pair, Attach(name="other", handle=0, role=True))
+    (end,) = send_from_client(pair, Attach(name="other", handle=0, role=True))
     assert isinstance(end, End)
     assert end.error is not None
     assert end.error.condition == "amqp:session:handle-in-use"
@@ -196,7 +198,7 @@ def test_a_handle_in_use_ends_the_session() -> None:
 def test_a_handle_beyond_the_limit_closes_the_connection() -> None:
     pair = Pair()
     pair.begun()
-    client_says(pair, Attach(name="far", handle=HANDLE_MAX + 1, role=True))
+    send_from_client(pair, Attach(name="far", handle=HANDLE_MAX + 1, role=True))
     assert isinstance(pair.server.error, RemoteProtocolError)
     assert str(pair.server.error) == "attach.handle is 262144, at most 262143"
 
@@ -209,9 +211,9 @@ def test_our_window_opens_again_at_half() -> None:
     pair.sender(pair.begun())
     part = encode_frame(Transfer(handle=0, delivery_id=0, more=True, aborted=True))
     for _ in range(INCOMING_WINDOW // 2 - 1):
-        pair.hear(pair.server, part)
+        pair.feed(pair.server, part)
     assert pair.server.take() == b""
-    pair.hear(pair.server, part)
+    pair.feed(pair.server, part)
     (flow,) = performatives_in(pair.server.take())
     assert flow.next_incoming_id == INCOMING_WINDOW // 2
     assert flow.incoming_window == INCOMING_WINDOW
@@ -222,14 +224,14 @@ def test_the_window_of_the_peer_limits_sending() -> None:
     into, far_out = pair.receiver(pair.begun())
     into.grant(100)
     pair.talk()
-    client_says(pair, window_of(3, seen=0))
+    send_from_client(pair, window_of(3, seen=0))
     assert far_out.sendable == 3
     for _ in range(3):
         far_out.send(b"x")
     assert far_out.sendable == 0
-    client_says(pair, window_of(2, seen=1))  # it has received one of the three
+    send_from_client(pair, window_of(2, seen=1))  # it has received one of the three
     assert far_out.sendable == 0
-    client_says(pair, window_of(2, seen=3))
+    send_from_client(pair, window_of(2, seen=3))
     assert far_out.sendable == 2
     assert pair.server.last(WindowOpened).session is far_out.session
 
@@ -240,15 +242,15 @@ def test_a_long_delivery_waits_for_the_window(windows: list[int], payload: bytes
     """Frames of 512 bytes through a window of a few frames: never one frame too many."""
     pair = Pair(client_open=SMALL)
     into, far_out = pair.receiver(pair.begun())
-    client_says(pair, window_of(0, seen=0))
+    send_from_client(pair, window_of(0, seen=0))
     into.grant(10)
     pair.carry(pair.client, pair.server)
     pair.server.take()
-    client_says(pair, window_of(0, seen=0))
+    send_from_client(pair, window_of(0, seen=0))
     far_out.send(payload)
     got: list[tuple[Transfer, bytes]] = []
     for window in [*windows, *[7] * 20]:
-        pair.hear(pair.server, encode_frame(window_of(window, seen=len(got))))
+        pair.feed(pair.server, encode_frame(window_of(window, seen=len(got))))
         frames = performatives_of_stream(pair.server.take())
         assert len(frames) <= window
         got += frames
@@ -301,7 +303,7 @@ def test_a_detached_link_drops_its_waiting_frames() -> None:
     far_out.send(bytes(5000))
     pair.server.take()
     far_out.detach(Error(condition="amqp:link:stolen"))
-    answers = client_says(pair, window_of(100, seen=1))
+    answers = send_from_client(pair, window_of(100, seen=1))
     assert [type(answer) for answer in answers] == [Detach]
     assert far_out.session.stalled == {}
 

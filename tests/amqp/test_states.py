@@ -22,11 +22,11 @@ def states(table: Table) -> set[str]:
 
 
 def reachable(table: Table, start: str) -> set[str]:
-    found, new = set(), {start}
+    states, new = set(), {start}
     while new:
-        found |= new
-        new = {after for (before, _), after in table.items() if before in found} - found
-    return found
+        states |= new
+        new = {after for (before, _), after in table.items() if before in states} - states
+    return states
 
 
 @machines
@@ -45,13 +45,13 @@ def test_an_illegal_action_raises_the_error_of_its_side(table: Table, start: str
     actions = {action for _, action in table}
     for state, action in product(states(table), actions):
         if (state, action) in table:
-            assert step(table, "it", state, action) == table[state, action]
+            assert step(table, "it", None, state, action) == table[state, action]
         elif action.startswith("send "):
             with pytest.raises(LocalProtocolError, match=f"it in state {state} cannot {action}"):
-                step(table, "it", state, action)
+                step(table, "it", None, state, action)
         else:
             with pytest.raises(RemoteProtocolError, match=f"state {state} cannot") as caught:
-                step(table, "it", state, action)
+                step(table, "it", None, state, action)
             assert caught.value.condition == "amqp:illegal-state"
 
 
@@ -78,8 +78,8 @@ def test_an_action_of_one_peer_is_legal_for_the_other(
 ) -> None:
     near = far = start
     for action in walk.split(", "):
-        near = step(table, "near", near, action)
-        far = step(table, "far", far, exchanged(action))
+        near = step(table, "near", None, near, action)
+        far = step(table, "far", None, far, exchanged(action))
     assert near == end
 
 
@@ -92,5 +92,5 @@ def test_an_action_of_one_peer_is_legal_for_the_other(
     ],
 )
 def test_both_peers_may_close_at_once(table: Table, state: str, verb: str, end: str) -> None:
-    state = step(table, "it", state, f"send {verb}")
-    assert step(table, "it", state, f"receive {verb}") == end
+    state = step(table, "it", None, state, f"send {verb}")
+    assert step(table, "it", None, state, f"receive {verb}") == end

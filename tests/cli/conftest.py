@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,13 @@ def refused(result: Result, code: int = 1) -> str:
 class Program:
     """`pumphouse` as a process. It is killed if the test leaves it running."""
 
-    def __init__(self, *args: str, connection: str | None = None, stdin: int | None = None) -> None:
+    def __init__(
+        self,
+        *args: str,
+        connection: str | None = None,
+        stdin: int | None = None,
+        prefix: Sequence[str] = (),  # a command that runs it
+    ) -> None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             # A background test run ignores SIGINT, and its children inherit that.
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,7 +77,7 @@ class Program:
         if connection is not None:
             env["EVENT_HUB_CONN_STR"] = connection
         self.process = subprocess.Popen(
-            [PUMPHOUSE, *args],
+            [*prefix, PUMPHOUSE, *args],
             stdin=stdin if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ class OrdersGroup:
             self.group, partition, sequence, done.offset, 1, enqueued_ms=done.enqueued_ms
         )
 
-    def stored(self) -> dict[str, Checkpoint]:
+    def stored(self, group: str = "$Default") -> dict[str, Checkpoint]:
         async def work() -> list[Checkpoint]:
             async with SqliteStore(self.path) as store:
-                return await store.list_checkpoints(self.group)
+                return await store.list_checkpoints(replace(self.group, name=group))
 
         return {row.partition: row for row in asyncio.run(work())}
 

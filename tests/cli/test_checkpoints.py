@@ -100,6 +100,20 @@ def test_a_preview_changes_nothing(orders: OrdersGroup) -> None:
     assert orders.stored()["0"].sequence == 5
 
 
+@pytest.mark.parametrize(
+    ("to", "cells"),
+    [
+        ("earliest", "-        beginning  starts at the beginning"),
+        ("seq:4", "-        3    starts at event 4"),
+    ],
+)
+def test_a_preview_without_checkpoints_shows_where_reading_starts(
+    orders: OrdersGroup, to: str, cells: str
+) -> None:
+    done = orders.run("checkpoints", "reset", "--to", to)
+    assert done.stdout.splitlines()[1:] == [f"0          {cells}", f"1          {cells}"]
+
+
 def test_reset_shifts_one_partition(orders: OrdersGroup) -> None:
     orders.write(orders.checkpoint("0", 5), orders.checkpoint("1", 5))
     done = orders.run(
@@ -112,11 +126,13 @@ def test_reset_shifts_one_partition(orders: OrdersGroup) -> None:
     assert [row.sequence for row in orders.stored().values()] == [5, 3]
 
 
-def test_reset_is_refused_while_a_host_owns_the_partition(orders: OrdersGroup) -> None:
-    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 5))
+def test_reset_is_refused_while_an_official_sdk_owns_the_partition(orders: OrdersGroup) -> None:
+    """It has no epoch, and would overwrite the checkpoint."""
+    orders.write(Ownership("0", "anna", 0), orders.checkpoint("0", 5))
     preview = orders.run("checkpoints", "reset", "--to", "earliest")
     assert preview.stderr == (
-        "Preview only. anna owns these partitions: stop the hosts, then add --execute.\n"
+        "Preview only. anna owns these partitions and would overwrite the change: "
+        "stop them, then add --execute.\n"
     )
     done = orders.run("checkpoints", "reset", "--to", "earliest", "--execute")
     assert done.exit_code == 1

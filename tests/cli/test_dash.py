@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Program, refused
+from tests.spark.waiting import until
 
 CONNECTION = (
     "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
@@ -30,12 +32,69 @@ def test_dash_serves_the_page_until_a_signal(
     args = ("--hub", "orders", "--store", store, "--port", "0", "-o", "json")
     dash = program("dash", *args, connection=event_hub.connection_string())
     ready = json.loads(dash.line())
-    assert ready["url"] == f"http://127.0.0.1:{ready['port']}/"
-    with urllib.request.urlopen(f"{ready['url']}api/about", timeout=30) as response:
+    address, _, token = ready["url"].partition("?token=")
+    assert address == f"http://127.0.0.1:{ready['port']}/"
+    request = urllib.request.Request(f"{address}api/about")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(request, timeout=30)
+    request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=30) as response:
         about = json.load(response)
     assert about["hubs"] == ["orders"]
     assert (about["homes"], about["write"], about["groups"][0]["key"]) == (None, False, "g0")
     assert dash.end(signal_number) == (0, "")
+
+
+def test_the_page_is_ready_while_hub_and_store_respond(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    with EmbeddedHub(hubs={"orders": 2}) as hub:
+        args = ("--hub", "orders", "--store", str(tmp_path / "leases.db"), "--port", "0")
+        dash = program("dash", *args, "--metrics-port", "0", connection=hub.connection_string())
+        page, metrics = dash.line(), dash.line()
+        assert page.startswith("page       http://127.0.0.1:")
+        address = metrics.split()[1].removesuffix("/metrics")
+        until(lambda: get(address, "/readyz") == (200, "ok\n"))
+        assert get(address, "/metrics")[0] == 200
+        assert json.loads(get(address, "/targets")[1]) == [
+            {"targets": [address.removeprefix("http://")], "labels": {"process": "page"}}
+        ]
+    until(lambda: get(address, "/readyz")[0] == 503)
+    assert get(address, "/readyz")[1].startswith("page: group $Default: ")
+    assert get(address, "/livez") == (200, "ok\n")
+    assert dash.end(signal.SIGTERM) == (0, "")
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address + path, timeout=30) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "ending"),
+    [
+        (("--no-token",), {}, "/\n"),
+        ((), {"PUMPHOUSE_DASH_TOKEN": "sixteen-letters-"}, "/?token=sixteen-letters-\n"),
+    ],
+)
+def test_the_address_has_the_chosen_token(
+    program: Callable[..., Program],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    env: dict[str, str],
+    ending: str,
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    store = str(tmp_path / "leases.db")
+    dash = program("dash", "--hub", "a", "--port", "0", "--store", store, *args,
+                   connection=CONNECTION)  # fmt: skip
+    assert dash.line().endswith(ending)
+    assert dash.end(signal.SIGINT)[0] == 0
 
 
 def test_a_port_in_use_is_reported(program: Callable[..., Program], tmp_path: Path) -> None:
@@ -56,13 +115,18 @@ def test_a_port_in_use_is_reported(program: Callable[..., Program], tmp_path: Pa
     ("args", "message"),
     [
         ([], "no hub for group $Default: use --hub HUB, or HUB/$Default"),
-        (["--hub", "a", "--fleet", "counters"], "invalid fleet 'counters': use [HUB/]GROUP:FACE"),
+        (["--group", "a/x y"], "invalid name 'x y' for a consumer group: use 1 to 50 letters"),
+        (["--group", "a/"], "invalid name '' for a consumer group"),
+        (["--group", "a//c"], "invalid name 'a/' for a hub: use 1 to"),
+        (["--hub", "a?", "--fleet", "c:pull:1"], "invalid name 'a?' for a hub"),
+        (["--hub", "a", "--fleet", "counters"], "invalid fleet 'counters': use [HUB/]GROUP:API"),
         (["--hub", "a", "--fleet", "c:pull:x"], "invalid fleet 'c:pull:x'"),
         (
             ["--hub", "a", "--fleet", "c:round:1"],
             "invalid processor API 'round': use pull, push, fixed",
         ),
         (["--hub", "a", "--fleet", "c:pull:9"], "hosts must be from 0 to 8"),
+        (["--hub", "a", "--token", "short"], "invalid token: use 16 to 128 letters"),
         (["--hub", "a", "--every", "1ms"], "the update interval must be from 0.05 to 60"),
     ],
 )

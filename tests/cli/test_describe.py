@@ -6,8 +6,12 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
-from pumphouse.leases.model import Ownership
+from pumphouse.cli.common.group_access import GroupAccess
+from pumphouse.cli.describe import take_overview
+from pumphouse.client.base import PartitionProperties
+from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
 from tests.cli.conftest import Call, Program, good, objects, refused
 from tests.cli.orders_group import OrdersGroup
 
@@ -19,7 +23,7 @@ def test_describe_shows_owner_lag_and_status(orders: OrdersGroup) -> None:
     assert lines[0].split() == [
         "GROUP",
         "HUB",
-        "STATE",
+        "STATUS",
         "HOSTS",
         "SHARE",
         "TOTAL-LAG",
@@ -39,17 +43,68 @@ def test_a_partition_without_an_owner_is_a_problem(orders: OrdersGroup) -> None:
     done = orders.run("groups", "describe", "$Default", "-o", "json")
     assert done.exit_code == 3
     (result,) = objects(done.stdout)
-    assert result["state"] == "moving"
-    assert [line["verdict"] for line in result["partitions"]] == ["ok", "no owner"]
+    assert result["status"] == "moving"
+    assert [line["status"] for line in result["partitions"]] == ["ok", "no owner"]
     assert result["partitions"][1]["owner"] is None
     assert result["partitions"][0]["lease_left_seconds"] > 0
+
+
+def test_the_ownership_table_has_the_age_of_the_lease_and_the_offset(orders: OrdersGroup) -> None:
+    checkpoint = orders.checkpoint("0", 9)
+    orders.write(Ownership("0", "anna", 4), checkpoint)
+    (result,) = objects(orders.run("groups", "describe", "$Default", "-o", "json").stdout)
+    first, second = result["partitions"]
+    assert first["lease_age_seconds"] >= 0
+    assert first["offset"] == checkpoint.offset is not None
+    assert (second["lease_age_seconds"], second["offset"]) == (None, None)
+
+
+class BusyGroup:
+    """A group with one partition. A new event is handled before each request."""
+
+    group = Group("localhost", "orders")
+
+    def __init__(self) -> None:
+        self.end = 0
+
+    def handle(self) -> int:
+        self.end += 1
+        return self.end
+
+    async def partitions(self) -> list[PartitionProperties]:
+        return [PartitionProperties("orders", "0", 0, self.handle(), "0", 0, False)]
+
+    async def listing(self) -> Listing:
+        self.handle()
+        return Listing((Ownership("0", "anna", 1),))
+
+    async def checkpoints(self) -> dict[str, Checkpoint]:
+        return {"0": Checkpoint(self.group, "0", self.handle(), "0", 1)}
+
+
+async def test_a_checkpoint_that_moves_meanwhile_is_not_ahead_of_its_partition() -> None:
+    shown = await take_overview(cast(GroupAccess, BusyGroup()), 30.0, None)
+    assert [line.verdict for line in shown.lines] == ["ok"]
 
 
 def test_describe_of_an_unused_group(orders: OrdersGroup) -> None:
     done = orders.run("groups", "describe", "$Default")
     assert done.exit_code == 3
-    assert "nobody" in done.stdout
+    assert "unowned" in done.stdout
     assert done.stdout.count("no owner") == 2
+
+
+def test_the_old_keys_state_and_verdict_stay_for_one_version(orders: OrdersGroup) -> None:
+    def described() -> dict[str, Any]:
+        (result,) = objects(orders.run("groups", "describe", "$Default", "-o", "json").stdout)
+        return result
+
+    unowned = described()
+    assert (unowned["status"], unowned["state"]) == ("unowned", "nobody")
+    orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
+    moving = described()
+    assert moving["state"] == moving["status"] == "moving"
+    assert [line["verdict"] for line in moving["partitions"]] == ["ok", "no owner"]
 
 
 def test_watch_shows_changes_until_ctrl_c(

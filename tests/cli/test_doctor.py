@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
+from azure.storage.blob import BlobServiceClient
+
 from pumphouse.hub.embedded import EmbeddedHub
+from tests.azurite.server import Azurite
 from tests.cli.conftest import Call, objects
 
 
@@ -42,3 +46,23 @@ def test_an_unknown_hub_is_reported(call: Call, event_hub: EmbeddedHub, tmp_path
     assert "fail  the hub check failed" in done.stdout
     assert "nowhere" in done.stdout
     assert "SharedAccessKey=" not in done.stdout
+
+
+def test_the_format_of_leases_is_reported(call: Call, azurite: Azurite) -> None:
+    """Nothing is written beside JavaScript hosts: they take every blob for a partition."""
+    container = f"c-{uuid.uuid4()}"
+    store = f"bloblease:{azurite.connection_string()};Container={container}"
+    with BlobServiceClient.from_connection_string(azurite.connection_string()) as service:
+        blobs = service.create_container(container)
+        done = call("doctor", "--hub", "orders", "--store", store)
+        assert "ok    the container has no leases of this group yet" in done.stdout
+        for blob in list(blobs.list_blob_names()):
+            blobs.delete_blob(blob)
+        blobs.upload_blob("$default/0", b'{"partitionId": "0", "epoch": -1}')
+        done = call("doctor", "--hub", "orders", "--store", store)
+        assert "ok    leases have the format of JavaScript hosts (javascript)" in done.stdout
+        assert list(blobs.list_blob_names()) == ["$default/0"]
+        blobs.upload_blob("$Default/0", b'{"PartitionId": "0"}')
+        done = call("doctor", "--hub", "orders", "--store", store)
+        assert done.exit_code == 3
+        assert "has leases in two formats" in done.stdout

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pumphouse.cli import COMMANDS, main
 from tests.cli.conftest import Call, refused
 
-HEAVY = ("azure", "numpy", "pyspark", "pandas", "rich", "aiohttp")
+HEAVY = ("azure", "numpy", "pyspark", "pandas", "rich", "aiohttp", "grpc")
 
 
 CASES = [["--help"], *([name, "--help"] for name in COMMANDS)]

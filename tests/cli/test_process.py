@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
+from pumphouse.cli.process import ProcessReporter, ProcessSettings, counted
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.processor.handling.threads import is_async
 from tests.cli.conftest import Call, Program, refused
 
 HANDLERS = """
 import asyncio
+import os
+import time
 
 def plain(partition, batch):
     with open("seen.txt", "a") as file:
@@ -32,6 +41,19 @@ def picky(partition, batch):
     if any(event.body == b"bad" for event in batch):
         raise ValueError("cannot stand it")
     plain(partition, batch)
+
+def hanging(partition, batch):
+    plain(partition, batch)
+    time.sleep(300)
+
+def until_told(partition, batch):
+    plain(partition, batch)
+    while not os.path.exists("go.txt"):
+        time.sleep(0.01)
+
+async def blocking(partition, batch):
+    plain(partition, batch)
+    time.sleep(300)
 
 number = 7
 """
@@ -88,6 +110,131 @@ def wait_for_text(path: Path, text: str, process: Program) -> None:
         time.sleep(0.01)
 
 
+def test_a_plain_handler_that_hangs_does_not_keep_the_process_alive(
+    folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+) -> None:
+    event_hub.create_hub("orders", 1)
+    connection = event_hub.connection_string("orders")
+    send(connection, "a")
+    options = ("--lease", "3s", "--stop-timeout", "1s", "-o", "json")
+    process = program("process", "app_of_a_user:hanging", *options, connection=connection)
+    wait_for_text(folder / "seen.txt", "0 a", process)
+    process.process.send_signal(signal.SIGTERM)
+    assert str(report_of(process, "error")["error"]).startswith("HandlerStuck: ")
+    assert report_of(process, "stopped")["events"] == 0
+    assert process.wait()[0] == 0
+
+
+QUICK = ("--lease", "3s", "--interval", "200ms", "--health-port", "0", "-o", "json")
+
+
+def health(address: object, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"{address}/{path}", timeout=30) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def wait_for_health(address: object, path: str, status: int, text: str = "") -> None:
+    while True:
+        found = health(address, path)
+        if found[0] == status and text in found[1]:
+            return
+        time.sleep(0.02)
+
+
+def test_a_host_is_not_ready_while_its_store_does_not_respond_and_drains_on_sigterm(
+    folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+) -> None:
+    """As Kubernetes does: readiness, SIGTERM, and the time of grace is enough."""
+    event_hub.create_hub("orders", 1)
+    connection = event_hub.connection_string("orders")
+    arguments = ("process", "app_of_a_user:until_told", "--store", "leases.db", *QUICK)
+    process = program(*arguments, connection=connection)
+    address = report_of(process, "health")["address"]
+    wait_for_health(address, "readyz", 200)
+    assert health(address, "metrics")[0] == 404
+    with closing(sqlite3.connect(folder / "leases.db")) as store:
+        store.execute("BEGIN EXCLUSIVE")
+        wait_for_health(address, "readyz", 503, "host: the store has not responded for")
+        assert health(address, "livez") == (200, "ok\n")
+    wait_for_health(address, "readyz", 200)
+    send(connection, "a")
+    wait_for_text(folder / "seen.txt", "0 a\n", process)
+    process.process.send_signal(signal.SIGTERM)
+    wait_for_health(address, "readyz", 503, "host: the host stops")
+    assert process.process.poll() is None
+    (folder / "go.txt").touch()
+    assert report_of(process, "stopped")["events"] == 1
+    assert process.wait()[0] == 0
+    # The next host starts after the checkpoint.
+    process = program(*arguments, connection=connection)
+    send(connection, "b")
+    wait_for_text(folder / "seen.txt", "0 b\n", process)
+    assert (folder / "seen.txt").read_text() == "0 a\n0 b\n"
+
+
+def test_another_host_takes_over_from_one_that_was_killed_after_its_time_of_grace(
+    folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+) -> None:
+    event_hub.create_hub("orders", 1)
+    connection = event_hub.connection_string("orders")
+    send(connection, "a")
+    blocked = program("process", "app_of_a_user:blocking", *QUICK, connection=connection)
+    wait_for_text(folder / "seen.txt", "0 a\n", blocked)
+    blocked.process.send_signal(signal.SIGTERM)  # the loop is blocked: nothing notices it
+    with pytest.raises(subprocess.TimeoutExpired):
+        blocked.wait(0.5)
+    assert blocked.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    process = program("process", "app_of_a_user:plain", *QUICK, connection=connection)
+    wait_for_text(folder / "seen.txt", "0 a\n0 a\n", process)
+
+
+@pytest.mark.parametrize("action", ["report", "cancel", "give-up"])
+def test_the_options_of_handlers_reach_the_processor(
+    action: str, folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[ProcessSettings] = []
+
+    async def run(settings: ProcessSettings, *more: object) -> None:
+        made.append(settings)
+
+    monkeypatch.setattr("pumphouse.cli.process.run", run)
+    options = ("--handler-threads", "3", "--handler-timeout", "5m", "--stop-timeout", "7s")
+    result = call("process", "app_of_a_user:plain", *options, "--on-handler-timeout", action)
+    assert result.exit_code == 0, result.output
+    used = made[0].options
+    assert (used.handler_threads, used.handler_timeout_s, used.stop_s) == (3, 300.0, 7.0)
+    assert used.on_handler_timeout == action
+
+
+def test_a_plain_handler_is_passed_on_as_a_plain_function() -> None:
+    """The processor then runs it in its own threads, and does not count the wait for a thread."""
+    reporter = ProcessReporter("json")
+    batch = [Event(b"a"), Event(b"b")]
+    handle = counted(lambda partition, batch: None, reporter)
+    assert not is_async(handle)
+    assert handle(None, batch) is None
+    assert reporter.handled == 2
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_events_are_counted_when_a_coroutine_has_ended(is_plain: bool) -> None:
+    reporter, release = ProcessReporter("json"), asyncio.Event()
+
+    async def wait(partition: object, batch: list[Event]) -> None:
+        await release.wait()
+
+    handler = (lambda partition, batch: wait(partition, batch)) if is_plain else wait
+    task = asyncio.ensure_future(counted(handler, reporter)(None, [Event(b"a")]))
+    await asyncio.sleep(0)
+    assert reporter.handled == 0
+    release.set()
+    await task
+    assert reporter.handled == 1
+
+
 def test_a_failed_event_becomes_a_dead_letter(
     folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
 ) -> None:
@@ -104,11 +251,31 @@ def test_a_failed_event_becomes_a_dead_letter(
     assert (letter["text"], letter["cause"]) == ("bad", "ValueError: cannot stand it")
 
 
+def test_an_error_is_printed_once_with_its_traceback(
+    folder: Path, event_hub: EmbeddedHub, program: Callable[..., Program]
+) -> None:
+    event_hub.create_hub("orders", 1)
+    connection = event_hub.connection_string("orders")
+    send(connection, "bad", "b")
+    options = ("--retries", "2", "--dead-letter", "dead.jsonl")
+    process = program("process", "app_of_a_user:picky", *options, connection=connection)
+    wait_for_text(folder / "seen.txt", "0 b", process)
+    code, errors = process.end(signal.SIGINT)
+    assert code == 0
+    assert errors.count("handler_failed") == 1
+    assert errors.count("Traceback") == 1
+    assert 'raise ValueError("cannot stand it")' in errors
+    assert "error  partition 0" not in errors
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["app_of_a_user"], "invalid handler 'app_of_a_user': use MODULE:HANDLER"),
-        (["nowhere_at_all:handle"], "no module 'nowhere_at_all' in this folder or installed"),
+        (
+            ["nowhere_at_all:handle"],
+            "module 'nowhere_at_all' not found: run the command in the folder",
+        ),
         (["app_of_a_user:missing"], "module app_of_a_user has no function 'missing'"),
         (["app_of_a_user:number"], "module app_of_a_user has no function 'number'"),
         (["app_of_a_user:plain", "--strategy", "clever"], "unknown strategy 'clever'"),
@@ -116,10 +283,47 @@ def test_a_failed_event_becomes_a_dead_letter(
             ["app_of_a_user:plain", "--checkpoint-every", "often"],
             "invalid checkpoint interval 'often': use 100, 5s or 100,5s",
         ),
-        (["app_of_a_user:plain", "--store", "ftp://x"], "ftp: is not a store"),
+        (["app_of_a_user:plain", "--store", "ftp://x"], "unknown store ftp:"),
+        (
+            ["app_of_a_user:plain", "--dead-letter", "/nonexistent/dead.jsonl"],
+            "cannot write dead letters to /nonexistent/dead.jsonl: the folder /nonexistent does",
+        ),
+        (
+            ["app_of_a_user:plain", "--dead-letter", "."],
+            "cannot write dead letters to .: it is a folder",
+        ),
+        (
+            ["app_of_a_user:plain", "--store", "bloblease://account/leases", "--lease", "90s"],
+            "--lease must be 15 to 60 (got 90.0)",
+        ),
     ],
 )
 def test_invalid_options_are_rejected(
     folder: Path, call: Call, args: list[str], message: str
 ) -> None:
     assert message in refused(call("process", *args, "--hub", "orders"), code=2)
+
+
+def test_a_dead_letter_file_without_write_permission_is_rejected(
+    folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    args = ("process", "app_of_a_user:plain", "--dead-letter", "dead.jsonl")
+    message = "cannot write dead letters to dead.jsonl: permission denied"
+    assert refused(call(*args), code=2) == message
+
+
+def test_metrics_are_served_on_the_given_address(
+    folder: Path, program: Callable[..., Program], event_hub: EmbeddedHub
+) -> None:
+    event_hub.create_hub("orders", 1)
+    options = ("--metrics-port", "0", "--metrics-host", "127.0.0.2", "-o", "json")
+    connection = event_hub.connection_string("orders")
+    process = program("process", "app_of_a_user:plain", *options, connection=connection)
+    address = json.loads(process.line())["address"]
+    assert address.startswith("http://127.0.0.2:")
+    livez = address.replace("/metrics", "/livez")
+    assert urlopen(livez, timeout=30).read() == b"ok\n"
+    while json.loads(process.line())["event"] != "started":
+        pass
+    assert process.end(signal.SIGTERM)[0] == 0

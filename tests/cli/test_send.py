@@ -106,7 +106,7 @@ def test_malformed_options(call: Call, args: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere", "x"], "/nowhere' could not be found"),
+        (["nowhere", "x"], "existing hubs: orders): check the name, or create the hub"),
         (["orders", "x", "--partition", "2"], "It should be between 0 and 1."),
         (["orders", "x" * 1_100_000], "exceeds the limit of 1048576 bytes"),
         (["orders", "x", "--key", "k" * 129], "at most 128 characters"),

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pumphouse import simulation
 from pumphouse.cli import main
-from pumphouse.cli.simulate import FACES, HISTORY_LINES
+from pumphouse.cli.simulate import APIS, HISTORY_LINES
 from tests.simulation.mutants import MUTANTS
 
 SMALL = ["simulate", "--hosts", "2", "--partitions", "3", "--hours", "0.2"]
@@ -26,9 +26,9 @@ def test_a_table() -> None:
     assert first.startswith("1 seed, ")
     result = dict(line.rsplit(maxsplit=1) for line in rest if len(line.split()) > 1)
     assert int(result["fault: crash"]) > 0
-    assert int(result["violations"]) == 0
+    assert int(result["seeds with violations"]) == 0
     assert {"moves", "handled again", "store calls: list", "writes refused"} <= result.keys()
-    assert any(line.startswith("worst gap") for line in rest)
+    assert any(line.startswith("longest delay from send to handling") for line in rest)
 
 
 def test_several_seeds_as_json() -> None:
@@ -69,7 +69,7 @@ def test_a_violation_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     again = CliRunner().invoke(main, shlex.split(last.removeprefix("replay: "))[1:])
     assert (again.exit_code, again.stderr) == (1, done.stderr)
     result = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines()[1:] if line.strip())
-    assert result["violations"] == "1"
+    assert result["seeds with violations"] == "1"
 
 
 @pytest.mark.parametrize("hours", ["0.1234567", repr(1 / 3), "0.2", "1e-3"])
@@ -84,13 +84,22 @@ def test_a_replay_has_the_same_duration(hours: str) -> None:
     assert again["replay"] == result["replay"]
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_every_processor_api_can_be_replayed(face: str) -> None:
-    result = json.loads(CliRunner().invoke(main, [*SMALL, "--face", face, "-o", "json"]).stdout)
-    assert ("--strategy" in result["replay"]) == (face != "fixed")
+@pytest.mark.parametrize("api", APIS)
+def test_every_processor_api_can_be_replayed(api: str) -> None:
+    result = json.loads(CliRunner().invoke(main, [*SMALL, "--api", api, "-o", "json"]).stdout)
+    assert ("--strategy" in result["replay"]) == (api != "fixed")
     words = shlex.split(result["replay"])[1:]
     again = CliRunner().invoke(main, [*words, "-o", "json"])
     assert json.loads(again.stdout)["history"] == result["history"]
+
+
+def test_the_old_option_face_selects_the_api_and_warns() -> None:
+    old = CliRunner().invoke(main, [*SMALL, "--face", "fixed", "-o", "json"])
+    new = CliRunner().invoke(main, [*SMALL, "--api", "fixed", "-o", "json"])
+    assert (old.exit_code, old.stderr) == (0, "pumphouse: --face is deprecated: use --api\n")
+    assert new.stderr == ""
+    assert json.loads(old.stdout)["history"] == json.loads(new.stdout)["history"]
+    assert "--face" not in CliRunner().invoke(main, ["simulate", "--help"]).stdout
 
 
 def test_a_failed_handler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +131,9 @@ def test_a_failed_handler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--hours", "inf"], "hours must be finite (got inf)"),
         (["--faults", "default,crash=nan"], "the rate of crash must be finite (got nan)"),
         (["--faults", "stale=inf"], "the rate of stale must be finite (got inf)"),
-        (["--face", "fixed", "--strategy", "steady"], "--strategy has no effect with --face fixed"),
+        (["--api", "fixed", "--strategy", "steady"], "--strategy has no effect with --api fixed"),
+        (["--face", "pull", "--api", "pull"], "--face is the old name of --api: remove --face"),
+        (["--face", "fixed", "--strategy", "steady"], "--strategy has no effect with --api fixed"),
     ],
 )
 def test_invalid_options_are_rejected(args: list[str], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -116,6 +117,38 @@ def test_a_binary_body() -> None:
     assert "body" not in shown
 
 
+HOSTILE = "\x1b]0;title\x07\x9b31m\r\nok   \u202e\ud800"
+
+
+def test_text_of_clients_does_not_reach_the_terminal() -> None:
+    event = Event(
+        HOSTILE[:-1].encode(),
+        {HOSTILE: HOSTILE},
+        HOSTILE,
+        partition="3\x1b",
+        sequence=7,
+        enqueued_ms=10**17,
+    )
+    assert as_text(event).isprintable()
+    assert as_text(event).startswith(
+        r"3\x1b:7  100000000000000000 ms  \x1b]0;title\x07\x9b31m\r\nok"
+    )
+    assert as_json(event).isprintable()
+    shown = json.loads(as_json(event))
+    assert (shown["key"], shown["properties"]) == (HOSTILE, {HOSTILE: HOSTILE})
+
+
+def test_properties_that_json_does_not_have() -> None:
+    deep: list[object] = []
+    for _ in range(2000):
+        deep = [deep]
+    properties = {"a": math.nan, "b": [math.inf], "c": {UUID(int=1): b"x", 2: None}, "d": deep}
+    shown = json.loads(as_json(Event(b"", properties)), parse_constant=pytest.fail)["properties"]
+    assert (shown["a"], shown["b"]) == (None, [None])
+    assert shown["c"] == {"00000000-0000-0000-0000-000000000001": "eA==", "2": None}
+    assert "..." in str(shown["d"])
+
+
 def test_properties_of_every_type_as_json() -> None:
     properties = {
         "n": UInt(5),
@@ -156,10 +189,14 @@ def test_malformed_options(call: Call, args: list[str], message: str) -> None:
     [
         (["nowhere"], "hub 'nowhere' not found; existing hubs: orders"),
         (["orders", "-p", "2"], "It should be between 0 and 1."),
-        (["orders", "--group", "nobody"], "ConsumerGroups/nobody' could not be found"),
+        (
+            ["orders", "--group", "nobody"],
+            "ConsumerGroups/nobody' could not be found: check the name, or create the group",
+        ),
     ],
 )
 def test_errors_of_the_hub_are_reported(call: Call, args: list[str], message: str) -> None:
+    assert message in refused(call("tail", *args)), "of an empty hub"
     good(call("send", "orders", "x"))
     assert message in refused(call("tail", *args))
 

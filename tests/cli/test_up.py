@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +20,8 @@ from pumphouse.cli.up import choose_key
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import NOWHERE, PUMPHOUSE, Program, refused
+from tests.lag.prometheus_server import promtool
+from tests.telemetry.page import parse
 
 Start = Callable[..., Program]
 
@@ -37,7 +42,7 @@ def test_it_prints_one_json_line_and_stops_cleanly(
     ready = json.loads(up.line())
     assert list(ready) == [
         "port", "connection_strings", "namespace_connection_string",
-        "tls_port", "ws_port", "http_port", "ca_file",
+        "tls_port", "ws_port", "http_port", "ca_file", "metrics_port",
     ]  # fmt: skip
     assert sorted(ready["connection_strings"]) == ["activity", "sensors"]
     sensors = parse_connection_string(ready["connection_strings"]["sensors"])
@@ -54,6 +59,35 @@ def test_it_prints_one_json_line_and_stops_cleanly(
     code, message = follower.wait()
     assert code == 1
     assert f"cannot connect to 127.0.0.1:{ready['port']}" in message
+
+
+def test_metrics_and_health(program: Start) -> None:
+    up = program("up", "doors:2", "--port", "0", "--metrics-port", "0", "-o", "json")
+    ready = json.loads(up.line())
+    connection = ready["connection_strings"]["doors"]
+    assert program("send", "doors", "x", connection=connection).wait() == (0, "")
+    address = f"http://127.0.0.1:{ready['metrics_port']}"
+    page = urlopen(f"{address}/metrics", timeout=30).read()
+    received = [
+        value
+        for (name, labels), value in parse(page).items()
+        if name == "pumphouse_hub_received_events_total" and ("hub", "doors") in labels
+    ]
+    assert sorted(received) == [0, 1]
+    assert urlopen(f"{address}/livez", timeout=30).read() == b"ok\n"
+    checked = promtool("check", "metrics", text=page.decode())
+    assert (checked.returncode, checked.stdout) == (0, "")
+    assert up.end(signal.SIGTERM, within_s=5.0) == (0, "")
+
+
+def test_metrics_are_served_on_the_given_address_only(program: Start) -> None:
+    metrics = ("--metrics-port", "0", "--metrics-host", "127.0.0.2")
+    up = program("up", "doors:1", "--port", "0", *metrics, "-o", "json")
+    port = json.loads(up.line())["metrics_port"]
+    assert urlopen(f"http://127.0.0.2:{port}/readyz", timeout=30).read() == b"ok\n"
+    with pytest.raises(URLError, match="refused"):
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30)
+    assert up.end(signal.SIGTERM, within_s=5.0) == (0, "")
 
 
 def test_the_output_can_be_pasted_into_a_shell(program: Start) -> None:
@@ -136,6 +170,19 @@ def test_the_connection_string_of_a_wildcard_address_has_localhost(program: Star
         == f"localhost:{ready['port']}"
     )
     assert "eh" in listed(ready["namespace_connection_string"])
+
+
+def test_connections_have_limits(program: Start) -> None:
+    up = program(
+        "up", "--port", "0", "eh:1", "-o", "json",
+        "--connections-per-address-max", "1", "--login-time", "1s",
+    )  # fmt: skip
+    ready = json.loads(up.line())
+    address = ("127.0.0.1", ready["port"])
+    with socket.create_connection(address, 30) as first, socket.create_connection(address, 30):
+        assert first.recv(1) == b""  # the older anonymous connection makes room
+    with socket.create_connection(address, 30) as silent:
+        assert silent.recv(1) == b""  # after the login time
 
 
 def test_retention_removes_old_events(program: Start) -> None:

@@ -27,12 +27,12 @@ def events_in(payload: Payload) -> list[Event]:
         return [decode_event(payload.data, "0")]
     assert payload.message_format == BATCH_FORMAT
     outer = decode_message(payload.data)
-    found = [decode_event(message, "0") for message in outer.data]
-    assert {event.partition_key for event in found} == {outer.annotations.get(KEY)}
-    return found
+    events = [decode_event(message, "0") for message in outer.data]
+    assert {event.partition_key for event in events} == {outer.annotations.get(KEY)}
+    return events
 
 
-def told(events: list[Event]) -> list[tuple[bytes, str | None]]:
+def bodies_and_keys(events: list[Event]) -> list[tuple[bytes, str | None]]:
     return [(event.body, event.partition_key) for event in events]
 
 
@@ -41,16 +41,16 @@ bodies = st.lists(st.tuples(st.binary(max_size=60), st.sampled_from([None, "a", 
 
 @given(bodies, st.integers(200, 600), st.integers(1, 10))
 def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
-    told_of: list[tuple[bytes, str | None]], size_max: int, count_max: int
+    sent_events: list[tuple[bytes, str | None]], size_max: int, count_max: int
 ) -> None:
-    events = [Event(body, partition_key=key) for body, key in told_of]
+    events = [Event(body, partition_key=key) for body, key in sent_events]
     payloads = list(cut_batches(events, size_max, count_max))
     assert all(len(payload.data) <= size_max for payload in payloads)
     assert all(1 <= payload.event_count <= count_max for payload in payloads)
     sent = [event for payload in payloads for event in events_in(payload)]
     for key in (None, "a", "b", "ü"):
-        wanted = [body for body, its_key in told_of if its_key == key]
-        assert [event.body for event in sent if event.partition_key == key] == wanted
+        expected = [body for body, its_key in sent_events if its_key == key]
+        assert [event.body for event in sent if event.partition_key == key] == expected
     assert sum(payload.event_count for payload in payloads) == len(events)
 
 

@@ -25,7 +25,7 @@ def test_all_parts_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "tls"),
+    ("text", "address", "tls"),
     [
         (CLOUD, "ns.servicebus.windows.net:5671", True),
         (LOCAL, "localhost:5800", False),
@@ -38,19 +38,19 @@ def test_all_parts_are_parsed() -> None:
         (f"  {LOCAL};;  ", "localhost:5800", False),
     ],
 )
-def test_host_port_and_tls(text: str, place: str, tls: bool) -> None:
-    found = parse_connection_string(text)
-    assert (found.address, found.tls) == (place, tls)
+def test_host_port_and_tls(text: str, address: str, tls: bool) -> None:
+    parsed = parse_connection_string(text)
+    assert (parsed.address, parsed.tls) == (address, tls)
 
 
 @pytest.mark.parametrize("text", [CLOUD, LOCAL, LOCAL.upper().replace("TRUE", "true")])
 def test_the_official_client_reads_the_same(text: str) -> None:
     sdk = pytest.importorskip("azure.eventhub._client_base")
     host, key_name, key, hub, signature, _, emulator = sdk._parse_conn_str(text)
-    found = parse_connection_string(text)
-    assert found.authority == host
-    assert (found.key_name, found.key, found.hub or None) == (key_name, key, hub)
-    assert (found.signature or None, found.tls) == (signature, not emulator)
+    parsed = parse_connection_string(text)
+    assert parsed.authority == host
+    assert (parsed.key_name, parsed.key, parsed.hub or None) == (key_name, key, hub)
+    assert (parsed.signature or None, parsed.tls) == (signature, not emulator)
 
 
 def test_a_token_is_issued_for_the_address_as_written() -> None:

@@ -24,7 +24,7 @@ from pumphouse.client.native.client import NativeClient
 from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.native.tokens import RETRY_S, Tokens
 from pumphouse.client.sas import sign
-from pumphouse.clock import MovableClock
+from pumphouse.clock import MovableClock, SystemClock
 from pumphouse.errors import AuthError, ConnectionFailed, OptionError, PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.access.auth import Claim
@@ -89,7 +89,7 @@ async def test_a_credential_of_azure_identity_is_accepted(kind: type[Identity]) 
             await round_trip(client)
             hub.drop_connections()
             await round_trip(client)
-        assert identity.asked == [(SCOPE,)], "a token that is good is used again"
+        assert identity.asked == [(SCOPE,)], "a valid token is reused"
         here = threading.get_ident()
         assert (here in identity.threads) is (kind is AsyncIdentity), "blocking ones do not block"
 
@@ -104,7 +104,7 @@ async def test_the_error_of_a_credential_is_reported(
             with pytest.raises(AuthError, match="cannot get the token of Identity: az login") as no:
                 await client.properties()
             assert "nobody needs" not in str(no.value)
-        assert len(identity.asked) == 1, "it is not asked over and over"
+        assert len(identity.asked) == 1, "the credential is called only once"
 
 
 async def test_a_missing_role_is_reported() -> None:
@@ -267,15 +267,24 @@ async def test_a_signature_as_text_is_accepted() -> None:
         await round_trip(client)
 
 
+class CommonClock(SystemClock):
+    """The clock of a hub and of its clients."""
+
+    ahead_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead_s
+
+
 async def test_an_expired_signature_ends_the_reader_with_its_reason() -> None:
-    clock = MovableClock()
+    clock = CommonClock()
     async with EmbeddedHub({"eh": 1}, clock=clock) as hub:
         text = f"{keyless(hub)};SharedAccessSignature={signature(hub, 60)}"
         async with NativeClient(
             text, retry=QUICK, options=ConnectionOptions(clock=clock)
         ) as client:
             reader = await client.reader(ReaderOptions("0"))
-            clock.advance(61)
+            clock.ahead_s = 61
             hub.server.tick()
             with pytest.raises(
                 AuthError, match=r"does not accept the SharedAccessSignature: Expired"
@@ -314,7 +323,7 @@ async def test_a_key_in_place_of_a_signature_is_refused_and_not_shown() -> None:
     credential = credential_for(
         parse_connection_string("Endpoint=sb://h", keyless=True), "c2VjcmV0"
     )
-    with pytest.raises(OptionError, match="must be a token") as refused:
+    with pytest.raises(OptionError, match="must be a signature") as refused:
         await credential.token("sb://h/eh", NOW)
     assert "c2VjcmV0" not in str(refused.value) + repr(credential)
 

@@ -11,11 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pumphouse.amqp.columnar.layouts import learn_layout
+from pumphouse.amqp.columnar.patterns import learn_pattern
+from pumphouse.amqp.frames import encode_frame
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, Message, Properties, encode_message
+from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Int, Symbol, Timestamp
 from pumphouse.client import event_decoding
 from pumphouse.client.batches import decode_event
-from pumphouse.client.event_decoding import PATTERNS, PATTERNS_MAX, decode_events
+from pumphouse.client.event_decoding import (
+    CREDIT_MAX,
+    LEARN_COST,
+    PATTERNS,
+    PATTERNS_MAX,
+    decode_events,
+)
 from pumphouse.errors import MalformedBytes, RemoteProtocolError
 from pumphouse.events import Event
 from tests.amqp.columnar.frame_runs import messages, section, shapes
@@ -24,6 +34,7 @@ from tests.amqp.columnar.frame_runs import messages, section, shapes
 @pytest.fixture(autouse=True)
 def _nothing_is_known() -> None:
     PATTERNS.patterns = ()
+    PATTERNS.credit = CREDIT_MAX
 
 
 def event(number: int, **fields: Any) -> bytes:
@@ -44,11 +55,11 @@ def alone(payloads: list[bytes]) -> list[Event]:
 
 def same(payloads: list[bytes]) -> list[Event]:
     """Decode in both ways and compare, also as text, because UInt(1) == 1."""
-    found = decode_events(payloads, "7")
+    decoded = decode_events(payloads, "7")
     expected = alone(payloads)
-    assert list(map(repr, found)) == list(map(repr, expected))
-    assert {type(one) for one in found} <= {Event}
-    return found
+    assert list(map(repr, decoded)) == list(map(repr, expected))
+    assert {type(decoded_event) for decoded_event in decoded} <= {Event}
+    return decoded
 
 
 # --- Equal to single decoding --------------------------------------------------------------------
@@ -87,7 +98,7 @@ def test_a_damaged_message_is_refused_or_decoded_as_a_single_event(
     """Ten changes per batch, because drawing a batch costs far more than decoding it."""
     if not payloads or not payloads[-1]:
         return
-    valid = [one for one in payloads if outcome(alone, [one]) is not MalformedBytes]
+    valid = [payload for payload in payloads if outcome(alone, [payload]) is not MalformedBytes]
     read_events_quietly(valid)
     rng = Random(seed)
     for _ in range(10):
@@ -116,8 +127,8 @@ def test_uniform_messages_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyP
 
 def test_alternating_patterns_are_both_kept() -> None:
     payloads = [event(n, application={"a": n, "b": "x"} if n % 2 else {}) for n in range(40)]
-    found = same(payloads)
-    assert [one.sequence for one in found] == list(range(1_000, 1_040))
+    decoded = same(payloads)
+    assert [decoded_event.sequence for decoded_event in decoded] == list(range(1_000, 1_040))
     assert len(PATTERNS.patterns) == 2
 
 
@@ -214,21 +225,54 @@ def test_a_repeated_literal_does_not_slow_down_the_pattern() -> None:
 
 
 def test_decoded_events_are_ordinary_events() -> None:
-    [found, _] = decode_events([event(1), event(2)], "7")
+    [decoded, _] = decode_events([event(1), event(2)], "7")
     made = Event(b"body 1", {"n": 1}, "key 1", "7", 1_001, "100100", enqueued_ms=1_700_000_000_001)
-    assert found == made
-    assert pickle.loads(pickle.dumps(found)) == made
-    assert copy.copy(found) == made
-    assert not hasattr(found, "__dict__")
+    assert decoded == made
+    assert pickle.loads(pickle.dumps(decoded)) == made
+    assert copy.copy(decoded) == made
+    assert not hasattr(decoded, "__dict__")
     with pytest.raises(AttributeError):
-        found.body = b""  # type: ignore[misc]
+        decoded.body = b""  # type: ignore[misc]
     with pytest.raises(TypeError, match="unhashable"):
-        hash(found)  # as for any event with a dict of properties
-    assert found.enqueued_at == made.enqueued_at
+        hash(decoded)  # as for any event with a dict of properties
+    assert decoded.enqueued_at == made.enqueued_at
 
 
 def test_each_event_has_its_own_properties() -> None:
-    one, two = decode_events([event(1), event(1)], "7")
-    assert isinstance(one.properties, dict)
-    one.properties["n"] = 9
-    assert two.properties == {"n": 1}
+    first, second = decode_events([event(1), event(1)], "7")
+    assert isinstance(first.properties, dict)
+    first.properties["n"] = 9
+    assert second.properties == {"n": 1}
+
+
+# --- Hostile producers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("received", [2, 7, 200])
+def test_learning_is_limited_if_each_event_has_other_names(
+    monkeypatch: pytest.MonkeyPatch, received: int
+) -> None:
+    """To learn a pattern takes as long as to decode dozens of events."""
+    learned = []
+    learn = event_decoding.learn_event_pattern
+
+    def count(payload: bytes) -> Any:
+        learned.append(payload)
+        return learn(payload)
+
+    monkeypatch.setattr(event_decoding, "learn_event_pattern", count)
+    payloads = [event(number, application={f"name {number}": 1}) for number in range(2000)]
+    for start in range(0, len(payloads), received):
+        same(payloads[start : start + received])
+    assert 0 < len(learned) <= (CREDIT_MAX + len(payloads)) // LEARN_COST
+
+
+@pytest.mark.parametrize(
+    "names", [[f"name {number}" for number in range(65)], ["n" * 300]], ids=["many", "long"]
+)
+def test_a_message_with_many_or_long_names_has_no_pattern_and_no_layout(names: list[str]) -> None:
+    payload = event(1, application=dict.fromkeys(names, 1))
+    assert learn_pattern(payload) is None
+    transfer = Transfer(handle=0, delivery_id=1, settled=True)
+    assert learn_layout(encode_frame(transfer, payload=payload)) is None
+    same([payload] * 5)

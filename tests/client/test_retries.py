@@ -101,9 +101,9 @@ def test_a_text_without_an_epoch() -> None:
     ],
 )
 def test_an_error_of_a_hub_is_converted(condition: str, kind: type[Exception]) -> None:
-    found = error_from(Error(condition=condition, description="Because."))
-    assert type(found) is kind
-    assert "Because." in str(found)
+    converted = error_from(Error(condition=condition, description="Because."))
+    assert type(converted) is kind
+    assert "Because." in str(converted)
     assert isinstance(error_from(None), AmqpError)
 
 
@@ -146,7 +146,9 @@ def test_credit_keeps_the_bounds_and_never_starves(
         assert waiting + granted <= events
         assert waiting_bytes + granted * size <= most
     if waiting == 0 and credit == 0:
-        assert granted, "nothing waits and nothing may come: that would be for ever"
+        assert granted, (
+            "without buffered events and without credit the reader would wait without end"
+        )
 
 
 def test_the_size_estimate_follows_the_largest_recent_event() -> None:

@@ -182,6 +182,14 @@ async def closer(
     await closer.finish()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Free what the SDK has not closed before a test of another folder would be blamed for it."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def unclosed_sockets_of_the_variant(request: pytest.FixtureRequest) -> None:
     """On some variants the SDK always leaves sockets open."""

@@ -62,7 +62,9 @@ def stolen(error: Exception) -> str:
     """The text of an eviction, or of a refusal because of epochs."""
     assert isinstance(error, ConnectionLostError)
     assert condition(error) == "link:stolen"
-    return error.message.splitlines()[0]
+    text, tracking, _ = error.message.splitlines()[0].partition(" TrackingId:")
+    assert tracking
+    return text
 
 
 def read(sdk: Sdk, eh: Entity, partition: int, epoch: int | None, **options: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub.exceptions import EventHubError
 
+from pumphouse.clock import MovableClock
 from pumphouse.hub.options import ServerOptions
 from tests.conformance.entity import Entity, eventually, running
 from tests.conformance.readers import bodies, condition, numbered, sequences
@@ -153,9 +154,31 @@ async def test_a_reader_with_an_idle_timeout_stays_connected(sdk: Sdk, variant: 
             await eh.attached()
             [link] = eh.partition(0).readers["$default"]
             talk = link.connection  # type: ignore[attr-defined]
-            await eventually(lambda: talk.sent_at - talk.connected_at > 1.5)
+            await eventually(lambda: talk.sent_at - talk.slot.accepted_at > 1.5)
             await producer.send_event(EventData(b"still there"))
             assert bodies(await reader.take(1)) == [b"still there"]
             # It is the same link as before.
             assert eh.partition(0).readers["$default"] == [link]
+            await reader.close()
+
+
+@both_sdks
+async def test_new_tokens_are_accepted_by_a_clock_far_ahead(sdk: Sdk, variant: HubVariant) -> None:
+    """Clients make tokens by the clock of the machine, however far the hub's was moved."""
+    clock = MovableClock()
+    async with running(variant.hub({"one": 1}, clock=clock)) as hub:
+        one = Entity(hub, "one")
+        client = sdk.make_consumer(one.connection, "$Default", **RETRIES)
+        async with (
+            sdk.producer(one.connection, **RETRIES) as producer,
+            sdk.read_with(client) as reader,
+        ):
+            await producer.send_batch(numbered(1))
+            await reader.take(1)
+            for day in range(1, 4):
+                clock.advance(86_400)
+                hub.tick()
+                assert not one.partition(0).readers
+                await producer.send_batch(numbered(1, day))
+                assert sequences(await reader.take(day + 1)) == list(range(day + 1))
             await reader.close()

@@ -83,8 +83,8 @@ RETRIES_OVER_RESTARTS: dict[str, Any] = {
 READER_RETRIES: dict[str, Any] = {**RETRIES_OVER_RESTARTS, "retry_total": 1000}
 OVER_WEBSOCKET: dict[str, Any] = {"transport_type": TransportType.AmqpOverWebsocket}
 # The blocking client uses one time-out for reading and for handshakes. Its default of 1 s is too
-# long for reading and too short for a TLS handshake on a busy machine.
-SOCKET_S = {WEBSOCKET: 0.5, WSS: 3.0}
+# short for a handshake on a busy machine; a longer one only delays the end of a reader.
+SOCKET_S = {WEBSOCKET: 3.0, WSS: 3.0}
 # Ports from here on are ephemeral: another connection may take one while the hub is down.
 EPHEMERAL_PORT = 32768
 

@@ -65,8 +65,9 @@ def run_in_thread(work: Coroutine[Any, Any, Any]) -> Any:
 class DashProcess:
     """`pumphouse dash` as a process that can be stopped and restarted."""
 
-    def __init__(self, connection: str, *arguments: str, port: int = 0) -> None:
+    def __init__(self, connection: str, *arguments: str, port: int = 0, token: str = "") -> None:
         self.connection, self.arguments, self.port = connection, arguments, port
+        self.env = {"PUMPHOUSE_DASH_TOKEN": token} if token else {}
         self.start()
 
     def start(self) -> None:
@@ -77,7 +78,7 @@ class DashProcess:
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env={**os.environ, "EVENT_HUB_CONN_STR": self.connection},
+            env={**os.environ, "EVENT_HUB_CONN_STR": self.connection, **self.env},
             text=True,
         )
         assert self.process.stdout is not None
@@ -115,6 +116,7 @@ def dash_arguments(folder: Path, *, homes: int, fleet: str, lease: str, every: s
         *("--homes", "--homes-count", str(homes), "--events-group", "page", "--write"),
         *("--fleet", f"sensors/{fleet}", "--lease", lease, "--every", every),
         *("--store", str(folder / "leases.db"), "--status", str(folder / "status.json")),
+        *("--database", str(folder / "homes.db")),
     ]
 
 

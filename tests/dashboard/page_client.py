@@ -96,8 +96,9 @@ class Response:
 class PageClient:
     """An HTTP client for the page, with any headers that a test sets."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, token: str = "") -> None:
         self.port, self.own = port, f"127.0.0.1:{port}"
+        self.authorization = {"authorization": f"Bearer {token}"} if token else {}
 
     @asynccontextmanager
     async def request(
@@ -106,7 +107,8 @@ class PageClient:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
         try:
             own = {"host": self.own, "connection": "close", "content-length": str(len(body))}
-            head = "".join(f"{name}: {value}\r\n" for name, value in (own | headers).items())
+            sent = own | self.authorization | headers
+            head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
             writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
             async with asyncio.timeout(PATIENCE_S):
                 lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -34,6 +34,7 @@ from pumphouse.homes.schema import (
     SENSORS_HUB,
     Alert,
     encode_alert,
+    home_id,
     home_number,
     region_of,
 )
@@ -46,8 +47,11 @@ FOLDER = Path(__file__).parents[2] / "docs" / "images"
 HOMES, DAY_HOMES = int(os.environ.get("HOMES", "100000")), 100
 BATCH = 5000
 READY_S = 600.0
-HOMES_SHOWN = """(most) =>
-  Number(document.querySelector("#figure-homes .value")?.innerText.replaceAll(",", "")) >= most"""
+# Homes without data are the first state of the legend.
+HOMES_SHOWN = """(most) => {
+  const text = document.querySelector("#states-legend b")?.innerText.replaceAll(",", "");
+  return text && Number(text) <= most;
+}"""
 SIZES: dict[str, ViewportSize] = {
     "desktop": {"width": 1280, "height": 860},
     "phone": {"width": 390, "height": 844},
@@ -61,7 +65,7 @@ def activities(simulator: HomeSimulator, minute: int, homes: Ints | None = None)
     """All readings of some homes, in the format of the hub `activity`."""
     batch = simulator.minute(minute, homes)
     for home, body in zip(batch.columns.home.tolist(), batch.bodies(), strict=True):
-        yield Event(body[:-1] + ENDINGS[home % len(ENDINGS)])
+        yield Event(body[:-1] + ENDINGS[home % len(ENDINGS)], partition_key=home_id(home))
 
 
 def alerts(simulator: HomeSimulator, minute: int) -> Iterator[Event]:
@@ -166,10 +170,18 @@ def change_hosts(page: Page) -> None:
     page.wait_for_timeout(25_000)
 
 
+def open_alert(page: Page) -> None:
+    """Open the newest alert."""
+    page.locator("#alerts .details").first.click()
+    expect(page.locator("#alert-card .steps li").first).to_be_visible()
+
+
 def take(page: Page, name: str) -> None:
     for tab, path in (("homes", "/homes?home=42"), ("fleet", "/fleet"), ("events", "/events")):
         page.goto(path)
         expect(page.locator("#link-word")).to_have_text("live")
+        if tab == "homes":
+            open_alert(page)
         page.wait_for_timeout(3_000)
         page.screenshot(path=FOLDER / f"{tab}-{name}.png", full_page=tab != "events")
 
@@ -189,9 +201,10 @@ def take_all(url: str, *, simulated: bool) -> None:
                 )
                 context.set_default_timeout(PATIENCE_MS)
                 page = context.new_page()
+                page.goto(url)  # with the token
                 if simulated and (theme, size) == ("light", "desktop"):
                     page.goto("/homes")
-                    page.wait_for_function(HOMES_SHOWN, arg=HOMES * 0.99)  # some are silent
+                    page.wait_for_function(HOMES_SHOWN, arg=HOMES * 0.01)  # some are silent
                     change_hosts(page)
                 take(page, f"{size}-{theme}")
                 context.close()

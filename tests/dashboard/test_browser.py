@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
+from pumphouse.dashboard.views.numbers import NUMBERS
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.dashboard.browser import (
-    PATIENCE_MS,
-    BrowserLog,
-    DashProcess,
-    dash_arguments,
-    homes_hub,
-    open_browser,
-    run_in_thread,
-)
+from tests.dashboard.browser import BrowserLog, DashProcess, run_in_thread
+from tests.dashboard.browser_page import browser, browser_log, dash, hub, page
 from tests.dashboard.page_client import (
     activity,
     alert,
@@ -32,56 +25,14 @@ from tests.dashboard.page_client import (
     send_to_each,
 )
 
+__all__ = ["browser", "browser_log", "dash", "hub", "page"]
+
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.timeout(300)]
 
 PHONE: ViewportSize = {"width": 390, "height": 844}
 DESKTOP: ViewportSize = {"width": 1280, "height": 900}
 PARTITIONS = 4
 DASH = "\N{EN DASH}"
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[EmbeddedHub]:
-    with homes_hub(PARTITIONS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def dash(hub: EmbeddedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashProcess]:
-    folder = tmp_path_factory.mktemp("dash")
-    (folder / "status.json").write_text(
-        '{"v":1,"at":1,"stages":{"sift":{"state":"running","batch":12,"batch_ms":1830,'
-        '"input_rate":8333.0,"processed_rate":21000.0,"lag_events":0,"lag_s":0.0,"state_rows":0,'
-        '"state_bytes":0,"restarts":2,"error":null,"counts":{"bad":7}}}}'
-    )
-    arguments = dash_arguments(folder, homes=64, fleet="counters:pull:2", lease="5s", every="0.3s")
-    running = DashProcess(hub.connection_string(), *arguments)
-    yield running
-    running.dispose()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture
-def browser_log(browser: Browser, dash: DashProcess) -> Iterator[BrowserLog]:
-    """Fails the test on errors in the browser. A test that expects errors clears the log."""
-    context = browser.new_context(viewport=DESKTOP, base_url=dash.url)
-    context.set_default_timeout(PATIENCE_MS)
-    log = BrowserLog(context, dash.port)
-    yield log
-    context.close()
-    assert log.foreign_requests == [], "a request left the machine"
-    assert log.errors == []
-
-
-@pytest.fixture
-def page(browser_log: BrowserLog) -> Page:
-    return browser_log.context.new_page()
 
 
 # The rows of the ownership table as objects: column title -> text.
@@ -119,7 +70,7 @@ def test_the_ownership_table(page: Page, hub: EmbeddedHub) -> None:
     for row in table:
         assert re.fullmatch(r"[0-5]\.\d s", row["Lease left"]), row
         assert row["Lag time"] == "0.0 s"
-        assert row["Verdict"] == "ok"
+        assert row["Status"] == "ok"
     expect(page.locator("article.group .pill").first).to_have_text("stable")
     expect(page.locator("article.group .summary")).to_contain_text("2 hosts, 2 partitions each")
     expect(page).to_have_title("Fleet · Pumphouse")
@@ -220,8 +171,12 @@ def test_a_home_and_its_alert(page: Page, hub: EmbeddedHub) -> None:
             activity(7, "window", 1),
         )
     )
+    keys = ("h000042", "h000007", "h000042")
+    readings = [Event(b"{}", partition_key=key) for key in keys]
+    run_in_thread(send(connection, "sensors", readings))
     page.goto("/homes")
-    expect(page.locator("#figure-homes .value")).to_have_text(re.compile("[1-9]"))
+    expect(page.locator("#figure-homes-heard .value")).to_have_text("2")
+    expect(page.locator("#figure-homes-heard .note")).to_have_text("of 64")
     page.get_by_label("Find a home").fill("42")
     page.get_by_role("button", name="Show").click()
     sensors = page.locator("#home tbody tr")
@@ -238,20 +193,69 @@ def test_a_home_and_its_alert(page: Page, hub: EmbeddedHub) -> None:
     mine = page.locator("#home ol.alerts li")
     expect(mine).to_have_count(1)
     expect(mine).to_contain_text("break-in")
-    expect(page.locator("#alerts li")).to_contain_text("Door opened while away · Kiln Lane")
+    expect(page.locator("#alerts li").first).to_contain_text("Door opened while away · Kiln Lane")
     expect(page.locator("#home .pill").first).to_have_text("alert")
-    expect(page.locator("#figure-alert .value")).to_have_text("1")
+    expect(page.locator("#figure-homes-in-alert .value")).to_have_text("1")
+    expect(page.locator("#figure-alerts-open .value")).to_have_text("1")
     expect(page.locator("#states-legend li").last.locator("b")).to_have_text("1")
-    expect(page.locator("#figure-delay .value")).to_have_text(re.compile(r"\d s"))
+    expect(page.locator("#figure-sensor-to-page .value")).to_have_text(re.compile(r"\d s"))
     expect(page.locator("#minutes canvas")).to_be_visible()
     page.get_by_text("The same as a table").click()
     kiln = page.locator("#regions tbody tr", has_text="Kiln Lane").locator("th, td")
-    expect(kiln).to_have_text(["Kiln Lane", "3", "0", "0", "0", "0", "1"])
+    expect(kiln).to_have_text(["Kiln Lane", "3", "0", "0", "0", "0", "0", "1"])
+
+
+def test_an_alert_is_opened_acknowledged_and_closed(
+    page: Page, hub: EmbeddedHub, browser_log: BrowserLog
+) -> None:
+    run_in_thread(send_alerts(hub.connection_string(), alert(23, "fire", "Smoke in the kitchen")))
+    page.goto("/homes")
+    listed = page.locator("#alerts li", has_text="h000023")
+    listed.get_by_role("button", name="Smoke in the kitchen").click()
+    card = page.locator("#alert-card")
+    expect(card).to_contain_text("Rule: Smoke or carbon monoxide is at 60 ppm or more.")
+    steps = card.get_by_role("list", name="Steps").get_by_role("listitem")
+    expect(steps).to_have_count(7)
+    expect(steps.nth(3)).to_contain_text(re.compile(r"Alert raised\d\d:\d\d:\d\d\.\d\d\d"))
+    expect(steps.nth(4)).to_contain_text(f"Row written{DASH}")
+    expect(card.locator(".trace")).to_be_hidden()
+    card.get_by_role("button", name="Acknowledge").click()
+    expect(page.locator("#alert-error")).to_contain_text("enter your name")
+    assert all("status of 400" in error for error in browser_log.errors)
+    browser_log.errors.clear()
+    card.get_by_label("Your name").fill("Ada")
+    card.get_by_role("button", name="Acknowledge").click()
+    expect(card.locator(".pill")).to_have_text("acknowledged")
+    expect(steps.nth(5)).to_contain_text("by Ada")
+    expect(listed).to_contain_text("acknowledged")
+    card.get_by_role("button", name="Close").click()
+    expect(card.locator(".pill")).to_have_text("closed")
+    expect(listed).to_contain_text("closed")
+    expect(card.get_by_role("button", name="Close")).to_be_hidden()
+    card.get_by_role("button", name="h000023").click()
+    expect(page.locator("#home strong")).to_have_text("h000023")
+    page.reload()
+    page.locator("#home ol.alerts").get_by_role("button", name="Smoke").click()
+    expect(steps.nth(6)).to_contain_text("by Ada")
+
+
+def test_every_number_has_a_definition(page: Page) -> None:
+    page.goto("/homes")
+    figures = page.locator("#homes-figures li")
+    expect(figures).to_have_count(7)
+    defined = {number.title: number.meaning for number in NUMBERS}
+    for figure in figures.all():
+        figure.locator("summary").click()
+        title = figure.locator(".name").inner_text()
+        expect(figure.locator("details")).to_contain_text(defined[title])
+    expect(page.locator("#minutes-title")).to_have_text("Activities per minute")
+    page.get_by_label("What is this? Activities per minute").click()
+    expect(page.locator("main")).to_contain_text(defined["Activities per minute"])
 
 
 def test_an_unknown_home_is_rejected(page: Page) -> None:
     page.goto("/homes")
-    expect(page.locator("#figure-homes .value")).to_have_text(re.compile(r"\d"))
+    expect(page.locator("#figure-homes-heard .value")).to_have_text(re.compile(r"\d"))
     find = page.get_by_label("Find a home")
     find.fill("64")
     find.press("Enter")

@@ -1,7 +1,8 @@
-"""Fuzz the decoders and the hub with atheris: python -m tests.fuzz [--seconds 60] [target ...]
+"""Fuzz the decoders and the hub: python -m tests.fuzz [--seconds 60] [target ...]
 
-Each target runs in its own process, bounded by time and by runs. The first failure ends the run
-and names the file with its bytes; `--replay FILE` runs them again.
+Each target runs in its own process, bounded by time and by runs. atheris runs all but "costs": the
+first failure ends the run and names the file with its bytes; `--replay FILE` runs them again.
+"costs" measures CPU time, memory and delays, and names seeds (cost_run.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 NAMES = ("decode", "message", "payload", "texts", "login", "session")
+COSTS = "costs"
+ALL_NAMES = (*NAMES, COSTS)
 SECONDS, RUNS, BYTES_MAX = 60, 10_000_000, 4096
 RUN_S_MAX = 10  # libFuzzer reports a longer run as a hang
 MEMORY_MB_MAX = 1024
@@ -31,6 +34,13 @@ def main() -> int:
         run_worker(options.targets[0], options)
     for name in options.targets:
         sys.stderr.write(f"fuzz: {name} for {options.seconds} s\n")
+        if name == COSTS:
+            command = [sys.executable, "-m", "tests.fuzz.cost_run"]
+            if subprocess.run(
+                [*command, "--seconds", str(options.seconds)], check=False
+            ).returncode:
+                return 1
+            continue
         # libFuzzer ends its process without clean-up, so the parent owns the folder.
         with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as folder:
             command = [sys.executable, "-m", "tests.fuzz", "--worker", folder, name]
@@ -44,15 +54,15 @@ def main() -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("targets", nargs="*", metavar="target", help=f"of: {', '.join(NAMES)}")
+    parser.add_argument("targets", nargs="*", metavar="target", help=f"of: {', '.join(ALL_NAMES)}")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="for each target")
     parser.add_argument("--runs", type=int, default=RUNS, help="at most, for each target")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run these bytes once")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    options.targets = options.targets or NAMES
-    if unknown := set(options.targets) - set(NAMES):
-        parser.error(f"unknown target {', '.join(unknown)}; use {', '.join(NAMES)}")
+    options.targets = options.targets or ALL_NAMES
+    if unknown := set(options.targets) - set(ALL_NAMES):
+        parser.error(f"unknown target {', '.join(unknown)}; use {', '.join(ALL_NAMES)}")
     return options
 
 

@@ -69,6 +69,9 @@ class Loop:
     def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
 
+    def call_later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
+        self.call_soon(lambda: call(*args))
+
     def run(self) -> None:
         for _ in range(10_000):
             if not self.calls:
@@ -99,11 +102,23 @@ class Transport:
 
     abort = close
 
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
     def get_extra_info(self, name: str) -> Any:
         return ("fuzz", 0)
 
     def set_write_buffer_limits(self, high: int) -> None:
         pass
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return (0, 1 << 20)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 class OfflineConnection:
@@ -119,16 +134,18 @@ class OfflineConnection:
         + attached(5, RECEIVER, "$management")
     )
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop | None = None, transport: Transport | None = None) -> None:
         namespace = Namespace([AccessRule(RULE, KEY)], clock=Clock())
         self.entity = namespace.create_hub(HUB, 2)
         for batch in BATCHES:
             namespace.publish(self.entity.partitions[0], batch, None, lambda failure: None)
         self.server = HubServer(namespace)
-        self.loop = Loop()
+        self.loop = loop or Loop()
         self.server.loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.transport = Transport()
-        self.connection = HubConnection(self.server)
+        self.transport = transport or Transport()
+        slot = self.server.admission.admit("fuzz", self.loop.time())
+        assert slot is not None
+        self.connection = HubConnection(self.server, slot)
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
 
     def play(self, before: bytes, data: bytes) -> None:
@@ -147,6 +164,7 @@ class OfflineConnection:
         self.check_written(len(before) + len(data))
         self.connection.connection_lost(None)
         assert not self.server.connections
+        assert (len(self.server.admission), self.server.admission.total.held) == (0, 0)
         assert not self.entity.senders
         assert not [*self.entity.readers()]
 

@@ -82,6 +82,7 @@ def fuzz_payload(data: bytes) -> None:
         )  # the hub's and the producer's in one valid map
         assert annotations["x-opt-sequence-number"] == 5 + count
         assert int(annotations["x-opt-offset"]) == frames.starts[count]
+        decode_message(frame.data, frame.start + 27, frame.end)
         count += 1
     assert count == batch.event_count
     assert reader.pending == 0

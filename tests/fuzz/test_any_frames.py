@@ -7,7 +7,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pumphouse.amqp.composites import INT_MAX, MAP, SYMBOLS, Composite, encode_performative, specs
+from pumphouse.amqp.composites import (
+    INT_MAX,
+    MAP,
+    SYMBOLS,
+    TAG_MAP,
+    Composite,
+    encode_performative,
+    specs,
+)
 from pumphouse.amqp.connection import CLIENT, SERVER, Connection
 from pumphouse.amqp.events import AttachAsked
 from pumphouse.amqp.frames import AMQP_HEADER, HEAD, SASL_HEADER, encode_frame
@@ -98,6 +106,7 @@ def of_kind(kind: Any) -> st.SearchStrategy[Any]:
         Symbol: symbols,
         bytes: st.binary(max_size=4),
         MAP: maps | selectors,
+        TAG_MAP: st.dictionaries(st.binary(max_size=3), values, max_size=3),
         Error: st.builds(Error, condition=symbols),
     }
     return simple.get(kind, st.sampled_from(ADDRESSES) | values | st.deferred(lambda: nested))
@@ -162,7 +171,7 @@ def feed(connection: Connection, data: bytes) -> None:
         for event in connection.receive(data):
             if isinstance(event, AttachAsked):
                 attach = Attach(name="x", handle=event.link.handle, role=event.link.role)
-                event.link.answer(attach)
+                event.link.send_attach(attach)
     except (RemoteProtocolError, AuthError):
         assert connection.state == "END"
     written = b"".join(connection.data_to_send())

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from benchmarks._spark_start import STARTS_MAX, TOO_SLOW
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
 
 TO_THE_END = {"availableNow": True}
 ENDED_S = 500
-STARTS_MAX = 8
-TOO_SLOW = "failed to connect back"
 
 
 def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Run a query to its end. Spark gives the Python process that plans a state ten seconds to
-    start, and has no setting for it; on a busy machine the query is restarted, as by a pipeline."""
+    """Run a query to its end. The Python process that plans a state has the same time limit as that
+    of a source, and is needed later: on a busy machine the query is restarted, as by a pipeline."""
     from pyspark.errors import StreamingQueryException
 
     for tries in range(STARTS_MAX):

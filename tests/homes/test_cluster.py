@@ -42,9 +42,9 @@ from tests.homes.applications import (
     status,
     until_running,
 )
-from tests.homes.record.postgres_server import PostgresServer
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import activity
+from tests.postgres.server import PostgresServer
 from tests.spark.processes import (
     PYSPARK,
     UNTIL_S,

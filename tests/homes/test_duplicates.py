@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.homes.duplicates import NOTHING, WINDOW, SequenceWindows, admit_new
+from pumphouse.homes.duplicates import NO_WINDOWS, WINDOW, SequenceWindows, admit_new
 
 
 def run(*batches: list[tuple[int, int]]) -> list[list[bool]]:
     """Which (sensor, number) pairs are new, batch by batch; encoded and decoded in between."""
-    windows, new_flags = NOTHING, []
+    windows, new_flags = NO_WINDOWS, []
     for batch in batches:
         keys, numbers = np.array(batch, np.int64).reshape(-1, 2).T
         new, windows = admit_new(windows, keys.astype(np.int32), numbers)

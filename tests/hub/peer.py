@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from pumphouse.amqp import events as amqp_events
-from pumphouse.amqp.connection import CLIENT, Connection, Limits, Login
+from pumphouse.amqp.connection import CLIENT, Connection, Login
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import (

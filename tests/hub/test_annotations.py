@@ -29,11 +29,12 @@ from pumphouse.amqp.messages import (
     encode_batch,
     encode_message,
     encode_section,
+    scan,
 )
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
 from pumphouse.errors import AmqpError, MalformedBytes
-from pumphouse.hub.annotations import HUB_KEYS, build_frames, parse_payload
+from pumphouse.hub.annotations import HUB_KEYS, METRIC_KEYS, build_frames, parse_payload
 from pumphouse.hub.links.delivery import address_run
 from pumphouse.hub.storage.memory_log import MemoryLog
 
@@ -45,7 +46,7 @@ PROPS = encode_section(PROPERTIES, ["id", None, None, "subject"])
 APPLICATION = encode_section(APPLICATION_PROPERTIES, {"a": 1, "b": [True, {"c": b"d"}]})
 BODY = encode_section(DATA, b"body")
 FOOT = encode_section(FOOTER, {Symbol("f"): 1})
-DELIVERY = encode_section(DELIVERY_ANNOTATIONS, {Symbol("d"): "dropped"})
+DELIVERY = encode_section(DELIVERY_ANNOTATIONS, {Symbol("way"): "kept"})
 
 
 def annotated(**entries: Any) -> bytes:
@@ -113,16 +114,40 @@ def test_the_producers_sections_are_kept_byte_for_byte(sections: list[bytes]) ->
 
 def test_the_stored_order_is_header_annotations_body() -> None:
     (message,) = stored(BODY + annotated(x_user="u") + DELIVERY + HEAD + PROPS)
-    assert message.startswith(HEAD + b"\x00\x53\x72")
+    assert message.startswith(HEAD + DELIVERY + b"\x00\x53\x72")
     assert message.endswith(BODY + PROPS)
     assert annotations_of(message) == {"x-user": "u"}
 
 
-def test_delivery_annotations_are_removed() -> None:
+def test_delivery_annotations_are_kept() -> None:
     for payload in (DELIVERY + BODY, BODY + DELIVERY, HEAD + DELIVERY + annotated(x=1) + BODY):
         (message,) = stored(payload)
-        assert decode_message(message).delivery_annotations == {}
-        assert b"dropped" not in message
+        assert decode_message(message).delivery_annotations == {"way": "kept"}
+        assert message.count(DELIVERY) == 1
+
+
+def test_each_event_of_a_batch_keeps_its_own_delivery_annotations() -> None:
+    other = encode_section(DELIVERY_ANNOTATIONS, {Symbol("way"): "other"})
+    batch = [DELIVERY + BODY, DELIVERY + BODY, other + BODY, BODY, BODY + other]
+    received = map(decode_message, stored(encode_batch(batch), BATCH_FORMAT))
+    ways = [message.delivery_annotations.get("way") for message in received]
+    assert ways == ["kept", "kept", "other", None, "other"]
+
+
+def test_many_delivery_annotations_are_kept() -> None:
+    many = {Symbol(f"way-{number}"): "x" * 20 for number in range(200)}
+    (message,) = stored(encode_section(DELIVERY_ANNOTATIONS, many) + BODY)
+    assert decode_message(message).delivery_annotations == many
+
+
+def test_an_old_metric_is_removed_from_a_producers_event() -> None:
+    """An event that was read and sent again still has the metric of the other partition."""
+    old = {Symbol(name): 7 for name in METRIC_KEYS}
+    (message,) = stored(encode_section(DELIVERY_ANNOTATIONS, {**old, Symbol("way"): 1}) + BODY)
+    assert decode_message(message).delivery_annotations == {"way": 1}
+    for nothing_left in (old, {}):
+        (message,) = stored(encode_section(DELIVERY_ANNOTATIONS, nothing_left) + BODY)
+        assert DELIVERY_ANNOTATIONS not in [code for code, *_ in scan(message, 0, len(message))]
 
 
 @pytest.mark.parametrize("name", sorted(HUB_KEYS - {"x-opt-partition-key"}))
@@ -294,6 +319,8 @@ MALFORMED = [
     b"\x00\x53\x72\xc1\x08\x02\xa3\x01\x78\xc0\x02\x01\xff" + BODY,  # an invalid value
     b"\x00\x53\x72\xd1\xff\xff\xff\xff\x00\x00\x00\x02" + BODY,
     b"\x00\x53\x72\xd1\x00\x00\x00\x04\xff\xff\xff\xff" + BODY,
+    b"\x00\x53\x71\x45" + BODY,  # delivery annotations that are a list
+    b"\x00\x53\x71\xc1\x08\x02\xa3\x01\x78\xc0\x02\x01\xff" + BODY,  # an invalid value in them
     b"\x00\x53\x73\xc5\x01\x00" + BODY,  # a constructor that does not exist
 ]
 
@@ -380,6 +407,6 @@ def test_any_batches_pass_through_the_log_to_a_reader(
             assert log.after_offset(int(offset), inclusive=True) == number_in_log
             assert annotations_of(message) == {**event.annotations, **outer}
             assert (received.application, received.data) == (event.application, event.data)
-            assert received.delivery_annotations == {}
+            assert received.delivery_annotations == event.delivery_annotations
     assert sequence == len(sent)
     assert reader.pending == 0

@@ -36,13 +36,13 @@ from pumphouse.hub.annotations import (
     Batch,
     EventGroup,
     Prefix,
-    binary_start,
     build_frames,
     filter_map,
     parse_event,
     parse_payload,
     with_key,
 )
+from pumphouse.hub.limits.sections import SectionShapes, binary_start
 from pumphouse.hub.storage.memory_log import MemoryLog
 from tests.hub.events import batch_of, bodies_of
 
@@ -56,7 +56,8 @@ def parse_slow(payload: bytes) -> Batch:
         if code == MESSAGE_ANNOTATIONS:
             key = filter_map(payload[value:end]).key
         elif code == DATA:
-            prefix, body, _ = parse_event(payload, binary_start(payload, value), end)
+            start = binary_start(payload, value)
+            prefix, body, _ = parse_event(payload, start, end, SectionShapes())
             groups.append(EventGroup(prefix, [body]))
     return with_key(groups, key)
 

@@ -151,7 +151,7 @@ def test_an_error_names_the_path_of_the_wrong_value(text: str, error: str) -> No
         (config(), f"{ENTITIES}: expected 1 to 10 hubs, found 0"),
         (
             config(hub("a", 1, "$Default")),
-            f"{ENTITIES}[0].ConsumerGroups[0].Name: expected no $Default, ",
+            f"{ENTITIES}[0].ConsumerGroups[0].Name: expected a name other than $Default, ",
         ),
         (
             config(hub("a", 1, *map("g{}".format, range(21)))),

@@ -16,10 +16,12 @@ from pumphouse.client.selectors import selector_for
 from pumphouse.errors import AmqpError, OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
 from pumphouse.hub.filters import (
+    _SELECTOR,
     SELECTOR_FILTER_CODE,
     parse_selector,
     position_from_filter,
 )
+from tests.growth import assert_linear
 
 OFFSET, SEQUENCE, TIME = (
     f"amqp.annotation.x-opt-{name}" for name in ("offset", "sequence-number", "enqueued-time")
@@ -96,6 +98,23 @@ def test_a_selector_written_for_a_position_is_parsed_back(position: Position) ->
 def test_any_text_is_a_selector_or_an_amqp_error(text: str) -> None:
     with contextlib.suppress(AmqpError):
         selector_for(parse_selector(text))
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u3000"])
+def test_a_selector_longer_than_a_kibibyte_is_refused_and_not_quoted(blank: str) -> None:
+    with pytest.raises(AmqpError) as refusal:
+        parse_selector(f"{OFFSET} > {blank * 15_000}x")
+    assert refusal.value.condition == "amqp:invalid-field"
+    assert "The selector has 150" in refusal.value.description
+    assert parse_selector(f"{OFFSET} >{blank * 900}'5'") == Position("offset", "5")
+
+
+@pytest.mark.parametrize(
+    "form", ["{0}x", OFFSET + "{0}x", OFFSET + " >{0}x", OFFSET + " > 1{0}x", OFFSET + " > '1{0}x"]
+)
+def test_a_selector_is_matched_in_linear_time(form: str) -> None:
+    """Also without the limit on the length."""
+    assert_linear(_SELECTOR.fullmatch, lambda count: form.format(" " * count), 10_000)
 
 
 def test_an_unknown_kind_of_position_is_refused() -> None:

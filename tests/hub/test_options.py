@@ -15,6 +15,7 @@ from pumphouse.hub.options import (
     LimitOptions,
     ListenerOptions,
     Retention,
+    ServerOptions,
     StorageOptions,
 )
 
@@ -61,3 +62,9 @@ def test_an_unknown_sync_mode_is_refused() -> None:
 
 def test_no_repr_shows_the_root_key() -> None:
     assert "secret" not in repr(AccessOptions(root_key="secret"))
+
+
+@pytest.mark.parametrize("name", ["connections_max", "connections_per_address_max", "handshake_s"])
+def test_a_limit_of_connections_is_above_zero(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be above 0"):
+        ServerOptions(**{name: 0})  # type: ignore[arg-type]

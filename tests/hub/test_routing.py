@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pumphouse.hub.routing import (
     partition_for,
     path_of,
 )
+from tests.growth import assert_linear
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "key_vectors.json").read_text(encoding="utf-8")
@@ -178,7 +180,7 @@ def test_the_path_of_an_address_is_parsed_back(
     hub: str, group: str, partition: str, start: str
 ) -> None:
     check_hub_name(hub)
-    check_group_name(group)
+    check_group_name(group, slashes=True)
     for address in (
         Address("hub", hub=hub),
         Address("management", hub=hub),
@@ -218,6 +220,46 @@ def test_the_path_of_a_resource(text: str, path: str) -> None:
     assert path_of(text) == path
 
 
+# --- long text -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["a" * 1025, "sb://" * 300, "/ConsumerGroups/" * 4096])
+def test_an_address_longer_than_a_kibibyte_is_refused_and_not_quoted(text: str) -> None:
+    with pytest.raises(AmqpError) as refusal:
+        parse_address(text)
+    assert refusal.value.condition == "amqp:invalid-field"
+    assert refusal.value.description == (
+        f"The address has {len(text)} characters; at most 1024 are allowed."
+    )
+
+
+def test_the_longest_valid_address_is_accepted() -> None:
+    hub, group, host = "h" * 256, "g" * 50, "n" * 250
+    address = Address("receiver", hub=hub, group=group, partition="1023")
+    assert parse_address(f"amqps://{host}:5671/{address.path}") == address
+
+
+LONG_PATHS = [
+    "a",
+    "a:",
+    "://",
+    "a://",
+    "/ConsumerGroups/",
+    "/ConsumerGroups//Partitions/",
+    "/Partitions/",
+    "/",
+    "%2F",
+    "a-",
+]
+
+
+@pytest.mark.parametrize("unit", LONG_PATHS)
+@pytest.mark.parametrize("parse", [path_of, hub_of, check_hub_name, check_group_name])
+def test_parsing_takes_linear_time(parse: Callable[[str], object], unit: str) -> None:
+    """Also without the limit on the length: paths of tokens come from other places too."""
+    assert_linear(parse, lambda count: "x" + unit * count + "!", 5000, OptionError)
+
+
 @pytest.mark.parametrize(
     "name", ["a", "7", "eh1", "a-b_c.d", "site/doors", "x" * 256, "Partitions"]
 )
@@ -236,12 +278,19 @@ def test_invalid_hub_names_are_refused_with_the_rule(name: str) -> None:
     assert repr(name) in str(refusal.value)
 
 
-@pytest.mark.parametrize("name", ["$Default", "$default", "g", "stage-2", "x" * 50])
+@pytest.mark.parametrize("name", ["$Default", "$default", "g", "stage-2", "a.b_c", "x" * 50])
 def test_valid_group_names(name: str) -> None:
     check_group_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "$Other", "x" * 51, "a b", "g/Partitions/1"])
+@pytest.mark.parametrize("name", ["", "$Other", "x" * 51, "a b", "-a", "g/Partitions/1", "b/c"])
 def test_invalid_group_names_are_refused_with_the_rule(name: str) -> None:
-    with pytest.raises(OptionError, match="for a consumer group: use 1 to 50 letters"):
+    rule = "for a consumer group: use 1 to 50 letters, digits and . _ - with"
+    with pytest.raises(OptionError, match=rule):
         check_group_name(name)
+
+
+def test_a_group_of_an_earlier_version_may_have_slashes() -> None:
+    check_group_name("b/c", slashes=True)
+    with pytest.raises(OptionError, match="for a consumer group"):
+        check_group_name("g/Partitions/1", slashes=True)

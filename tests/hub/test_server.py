@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from pumphouse.amqp.connection import Login
-from pumphouse.amqp.frames import SASL_HEADER
-from pumphouse.amqp.performatives import Accepted
+from pumphouse.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
+from pumphouse.amqp.performatives import RECEIVER, Accepted, Open, Source
 from pumphouse.amqp.types import Symbol
+from pumphouse.errors import LocalProtocolError
 from pumphouse.hub import server
+from pumphouse.hub.connection import HubConnection
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import Retention, ServerOptions
+from pumphouse.hub.upkeep import close_after_bug
+from pumphouse.logs import line
 from tests.hub.conftest import Connect
 from tests.hub.events import batch_of
 from tests.hub.peer import (
@@ -28,6 +32,7 @@ from tests.hub.peer import (
     event,
     eventually,
     open_socket,
+    send_raw,
 )
 
 ANONYMOUS = Login()
@@ -53,6 +58,35 @@ class TestHeartbeats:
         assert loop.time() - start > 5 * 0.05  # not more often than requested
         assert peer.amqp.state == "OPENED"
 
+    async def test_one_client_does_not_make_the_ticks_of_others_more_frequent(
+        self, hub: EmbeddedHub, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other, hasty = await connect(), await connect(idle_time_out=100)
+        await hasty.sync()
+        anonymous = await connect(ANONYMOUS, idle_time_out=100)
+        await anonymous.sync()
+        ticked: list[object] = []
+        monkeypatch.setattr(HubConnection, "tick", lambda self, now: ticked.append(self.peer))
+        hub.server.tick_due()
+        assert ticked == [hasty.writer.get_extra_info("sockname")]
+        await anonymous.put_token(hub)  # now it has authenticated
+        assert len(hub.server.hasty) == 2
+        await anonymous.drop()
+        await eventually(lambda: len(hub.server.connections) == 2, "the end of a connection")
+        assert len(hub.server.hasty) == 1
+        assert other.amqp.state == "OPENED"
+
+
+@pytest.mark.parametrize("milliseconds", [1, 99])
+async def test_an_idle_time_out_that_needs_too_many_heartbeats_is_refused(
+    hub: EmbeddedHub, milliseconds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    opening = Open(container_id="c", idle_time_out=milliseconds)
+    received = await send_raw(hub, AMQP_HEADER + encode_frame(opening))
+    assert b"amqp:invalid-field" in received
+    assert b"open.idle-time-out is %d ms, the minimum is 100" % milliseconds in received
+    assert "protocol_violated" in caplog.text
+
 
 async def test_a_failure_of_retention_does_not_stop_the_heartbeats(
     hub: EmbeddedHub,
@@ -67,17 +101,29 @@ async def test_a_failure_of_retention_does_not_stop_the_heartbeats(
 
     monkeypatch.setattr(server, "RETENTION_EVERY_S", 0.0)
     monkeypatch.setattr(hub.namespace, "expire", fail)
-    peer = await connect(idle_time_out=40)
+    peer = await connect(idle_time_out=100)
     before = peer.received_bytes
     await peer.until(lambda: peer.received_bytes >= before + 3 * 8, "three heartbeats")
     assert "disk on fire" in caplog.text
+
+
+async def test_the_end_of_failing_ticks_is_logged_with_their_number(
+    hub: EmbeddedHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
+    for _ in range(3):
+        hub.server.log_tick_failure(OSError("disk on fire"))
+    hub.server.log_tick_success()
+    hub.server.log_tick_success()
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged.count("tick_recovered failures=3") == 1
 
 
 async def test_a_peer_without_idle_timeout_gets_no_heartbeats(
     hub: EmbeddedHub, connect: Connect
 ) -> None:
     peer = await connect()
-    other = await connect(idle_time_out=40)
+    other = await connect(idle_time_out=100)
     before = other.received_bytes
     await other.until(lambda: other.received_bytes >= before + 80, "ten heartbeats of another peer")
     before = peer.received_bytes
@@ -94,7 +140,7 @@ async def test_no_heartbeat_is_sent_soon_after_other_frames(
     connection.sent_at = now - 49
     connection.tick(now)
     assert connection.sent_at == now - 49
-    connection.tick(now + 1)
+    connection.tick(now + 1.5)
     assert connection.sent_at >= now
 
 
@@ -228,13 +274,49 @@ class TestHandshake:
         await eventually(is_dropped, "the time-out")
         writer.close()
 
-    async def test_an_open_connection_is_not_dropped(
+    async def test_an_authenticated_connection_is_not_dropped(
         self, hub: EmbeddedHub, connect: Connect
     ) -> None:
         peer = await connect()
         (connection,) = hub.server.connections
         connection.tick(asyncio.get_running_loop().time() + 3600)
         await peer.sync()
+
+    async def test_a_connection_without_a_token_is_closed(
+        self, hub: EmbeddedHub, connect: Connect
+    ) -> None:
+        """Also one that sends all the time, and holds links of $cbs."""
+        peer = await connect(ANONYMOUS)
+        link = peer.session.attach("in", RECEIVER, source=Source(address="$cbs"))
+        (connection,) = hub.server.connections
+        with suppress(HubClosed, ConnectionError):
+            await peer.until(lambda: link.attached)
+            while True:
+                peer.amqp.heartbeat()
+                peer.flush()
+                hub.server.tick()
+                await peer.receive()
+        # On a busy machine the hub has stopped waiting for the peer, and has reset the connection.
+        with suppress(ConnectionResetError):
+            assert "No valid key or token" in str(await peer.until_closed())
+        await eventually(lambda: connection not in hub.server.connections, "the end")
+
+    async def test_a_token_keeps_the_connection_until_it_expires(
+        self, hub: EmbeddedHub, connect: Connect, clock: Clock
+    ) -> None:
+        peer = await connect(ANONYMOUS)
+        await peer.put_token(hub, HUB, expiry=clock.time + 100)
+        (connection,) = hub.server.connections
+        now = asyncio.get_running_loop().time() + 3600
+        connection.tick(now)
+        await peer.sync()
+        clock.time += 100
+        connection.tick(now + 0.01)  # time to put another token
+        await peer.sync()
+        connection.tick(now + 0.06)
+        error = await peer.until_closed()
+        assert error is not None
+        assert error.condition == "amqp:connection:forced"
 
 
 class TestVanished:
@@ -295,3 +377,62 @@ async def test_connections_accepted_during_the_stop_are_closed(turns: int) -> No
         await hub.stop()
     del hub
     gc.collect()  # a transport that was not closed warns now, which fails the test
+
+
+# -- log lines about clients ----------------------------------------------------------------------
+
+
+def counts(caplog: pytest.LogCaptureFixture, event: str) -> list[object]:
+    """The field `count` of the lines of an event."""
+    logged = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
+    lines = [entry for entry in logged if isinstance(entry, line)]
+    return [entry.fields["count"] for entry in lines if entry.event == event]
+
+
+async def refuse(peer: Peer, times: int) -> None:
+    for number in range(times):
+        with pytest.raises(Refused):
+            await peer.receiver("missing", f"{number}")
+
+
+async def test_refused_links_of_anonymous_clients_do_not_fill_the_log(
+    hub: EmbeddedHub, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
+    await refuse(await connect(ANONYMOUS), 50)
+    assert counts(caplog, "link_refused") == [1] * server.LINES_PER_MINUTE
+    await refuse(await connect(), 1)  # it is not suppressed with them
+    assert counts(caplog, "link_refused") == [1] * (server.LINES_PER_MINUTE + 1)
+    caplog.clear()
+    hub.server.throttle.period_s = 0.0  # the minute is over
+    await refuse(await connect(ANONYMOUS), 1)
+    assert counts(caplog, "link_refused") == [50 - server.LINES_PER_MINUTE + 1]
+
+
+async def test_refused_links_of_a_client_do_not_fill_the_log(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
+    await refuse(await connect(), server.AUTHENTICATED_LINES_PER_MINUTE + 5)
+    assert len(counts(caplog, "link_refused")) == server.AUTHENTICATED_LINES_PER_MINUTE
+
+
+async def test_connections_without_a_login_do_not_fill_the_log(
+    hub: EmbeddedHub, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
+    for _ in range(server.LINES_PER_MINUTE + 5):
+        await connect(ANONYMOUS)
+    for connection in list(hub.server.connections):
+        connection.tick(connection.login_deadline + 1)
+    assert counts(caplog, "connection_unauthenticated") == [1] * server.LINES_PER_MINUTE
+
+
+async def test_errors_of_the_hub_do_not_fill_the_log(
+    hub: EmbeddedHub, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(server.LINES_PER_MINUTE + 5):
+        await connect(ANONYMOUS)
+    for connection in list(hub.server.connections):
+        close_after_bug(connection, LocalProtocolError("no such type"))
+    assert counts(caplog, "connection_failed") == [1] * server.LINES_PER_MINUTE

@@ -51,8 +51,14 @@ def test_my_own_lease_expires_too() -> None:
     assert (census.mine, census.free, census.own_count) == (("1",), ("0",), 1)
 
 
-def test_owners_members_and_i_are_members() -> None:
+def test_owners_members_and_this_host_are_members() -> None:
     assert census_of("aBc.|d", "e").members == ("a", "c", "d", "e")
+
+
+def test_a_host_with_a_live_row_is_a_member() -> None:
+    """Without a member record, as the official clients have none."""
+    rows = (Ownership("0", "a", 1), Ownership("1", "b", 1, age_s=LEASE_S), Ownership("2", "c", 1))
+    assert take_census("me", ["0", "1", "2"], Listing(rows), LEASE_S).members == ("a", "c", "me")
 
 
 def test_a_host_without_beats_is_not_a_member() -> None:

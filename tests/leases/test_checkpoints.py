@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreError, StoreMisused
+from pumphouse.errors import (
+    CheckpointRefused,
+    OwnershipLost,
+    StoreError,
+    StoreMisused,
+    StoreUnavailable,
+)
 from pumphouse.leases.checkpoints import ATTEMPTS, CheckpointWriter
 from pumphouse.leases.flaky_store import Fault, FlakyStore, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, claim
@@ -305,6 +311,42 @@ async def test_a_checkpoint_moved_by_hand_ends_the_term(store: CheckpointStore, 
     assert lost.value.epoch == 5
     assert await position_of(store) == (at, 5)
     assert (await new_writer(store, 6).stamp()).sequence == at
+
+
+@pytest.mark.parametrize("at", [10, 20, 40])
+async def test_a_moved_checkpoint_is_found_without_a_new_position(
+    store: CheckpointStore, at: int
+) -> None:
+    writer = await stamped(store)
+    await writer.advance(20, "20")
+    assert (await writer.confirm()).sequence == 20
+    assert not writer.is_fenced_off
+    await write_by_hand(store, at, epoch=5)
+    with pytest.raises(OwnershipLost):
+        await writer.confirm()
+    assert writer.is_fenced_off
+    assert await position_of(store) == (at, 5)
+
+
+async def test_the_checkpoint_of_a_re_created_hub_moves_to_its_beginning(
+    store: CheckpointStore,
+) -> None:
+    writer = await stamped(store)
+    await writer.advance(20, "20", 1000)
+    await writer.restart(-1, "-1")
+    stored = (await checkpoints(store))["0"]
+    assert (stored.sequence, stored.offset, stored.enqueued_ms) == (-1, "-1", None)
+    await writer.advance(0, "0", 2000)
+    assert await position_of(store) == (0, 5)
+
+
+async def test_a_later_owner_prevents_a_restart(store: CheckpointStore) -> None:
+    writer = await stamped(store)
+    await writer.advance(20, "20")
+    await new_writer(store, 6).stamp()
+    with pytest.raises((StoreUnavailable, CheckpointRefused)):
+        await writer.restart(-1, "-1")
+    assert await position_of(store) == (20, 6)
 
 
 async def test_a_raised_epoch_is_stamped(store: CheckpointStore) -> None:

@@ -88,6 +88,14 @@ def test_a_rewind_counts_after_a_refused_write() -> None:
     assert next_step(known, requested, stored, in_doubt=True, refused=True) == FencedOff(5)
 
 
+def test_a_stale_listing_after_a_refusal_is_read_again() -> None:
+    """Our own write without a response caused the refusal; the listing shows what we had before."""
+    known, requested = saved(20, 5, "known"), saved(30, 5, "known")
+    stale = saved(10, 5, "before")
+    step = next_step(known, requested, stale, in_doubt=True, refused=True, former=["before"])
+    assert step == RetryWrite(requested)
+
+
 # We have epoch 5 and have not stamped yet; the listing had 20 with epoch 3.
 STAMPING = [
     (20, 6, False, FencedOff(6)),
@@ -219,7 +227,7 @@ def test_an_erased_stamp_is_detected(stored: Checkpoint | None, erased: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "ahead"),
+    ("position", "other", "ahead"),
     [
         ((5, "1"), (4, "9"), True),  # the sequence number counts
         ((4, "9"), (4, "1"), False),
@@ -237,8 +245,8 @@ def test_an_erased_stamp_is_detected(stored: Checkpoint | None, erased: bool) ->
     ],
 )
 def test_the_checkpoint_ahead_is_detected(
-    one: tuple[int | None, str | None], other: tuple[int | None, str | None], ahead: bool
+    position: tuple[int | None, str | None], other: tuple[int | None, str | None], ahead: bool
 ) -> None:
-    here, other_checkpoint = Checkpoint(GROUP, "0", *one), Checkpoint(GROUP, "0", *other)
-    assert is_ahead(here, other_checkpoint) == ahead
-    assert not (is_ahead(here, other_checkpoint) and is_ahead(other_checkpoint, here))
+    checkpoint, other_checkpoint = Checkpoint(GROUP, "0", *position), Checkpoint(GROUP, "0", *other)
+    assert is_ahead(checkpoint, other_checkpoint) == ahead
+    assert not (is_ahead(checkpoint, other_checkpoint) and is_ahead(other_checkpoint, checkpoint))

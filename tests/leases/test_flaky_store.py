@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pumphouse.errors import OptionError, StoreError
+from pumphouse.errors import OptionError, StoreUnavailable
 from pumphouse.leases.flaky_store import NO_FAULTS, Fault, FlakyStore, RandomFaults, ScriptedFaults
 from pumphouse.leases.model import Checkpoint, Granted, Group, Ownership, Unknown, claim, renew
 from pumphouse.leases.store import ClaimOutcome
@@ -79,7 +79,7 @@ async def test_the_first_listing_cannot_be_stale() -> None:
 async def test_a_scripted_fault_waits_for_a_call_that_it_applies_to() -> None:
     flaky = FlakyStore(MemoryStore(), ScriptedFaults(["failed", "after"]))
     assert isinstance(await write(flaky, claim(None, "0", "a")), Granted)
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreUnavailable):
         await flaky.list_ownership(GROUP)
     assert isinstance(await write(flaky, claim(None, "1", "a")), Unknown)
     assert flaky.injected == {"failed": 1, "after": 1}

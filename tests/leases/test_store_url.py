@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pumphouse.cli import main
 from pumphouse.errors import OptionError
+from pumphouse.homes.watch.sharing import HELP
 from pumphouse.leases.store_url import (
     STORE_KINDS,
     StoreUrl,
     open_store,
     parse_store_url,
+    shared_forms,
     store_forms,
 )
 from pumphouse.leases.stores.blob.machine_identity import MachineIdentity
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.stores.sqlite.store import SqliteStore
+from pumphouse.spark.tenancy.options import SHARED_STORES
 from tests.leases.contract.calls import first, rows
 
 KEY = "c2VjcmV0LXNlY3JldA=="
@@ -39,6 +45,11 @@ URL = "https://acct.blob.core.windows.net"
         ("sqlite:/var/lib/leases.db", StoreUrl("sqlite", path="/var/lib/leases.db")),
         ("sqlite:leases.db", StoreUrl("sqlite", path="leases.db")),
         ("leases.db", StoreUrl("sqlite", path="leases.db")),
+        (
+            "postgres://u:p@h:5/db?sslmode=require",
+            StoreUrl("postgres", connection_string="postgres://u:p@h:5/db?sslmode=require"),
+        ),
+        ("PostgreSQL:///db", StoreUrl("postgres", connection_string="postgres:///db")),
         ("./a b/leases.db", StoreUrl("sqlite", path="./a b/leases.db")),
         (Path("/x/leases.db"), StoreUrl("sqlite", path="/x/leases.db")),
         ("blob://acct/leases", StoreUrl("blob", account_url=URL, container="leases")),
@@ -72,12 +83,13 @@ def test_a_store_url_is_parsed(text: str | Path, url: StoreUrl) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "the store is empty"),
-        ("sqlite:", "the store is empty"),
+        ("", "the store URL has no path"),
+        ("sqlite:", "the store URL has no path"),
         ("sqlite://", r"names a machine.*sqlite:///PATH"),
         ("sqlite://host/leases.db", r"names a machine.*sqlite:///PATH"),
-        ("memory:somewhere", "memory: is not a store"),
-        ("redis://localhost", "redis: is not a store: use memory:"),
+        ("memory:somewhere", "invalid memory: store; use memory:"),
+        ("redis://localhost", "unknown store redis:; use memory:"),
+        ("postgres:leases", "invalid postgres: store; use .*postgres://USER@HOST/DATABASE"),
         ("blob://acct", "blob://ACCOUNT/CONTAINER"),
         ("blob:///leases", "blob://ACCOUNT/CONTAINER"),
         ("bloblease://acct/leases/more", "bloblease://ACCOUNT/CONTAINER"),
@@ -140,6 +152,35 @@ async def test_the_machine_identity_is_called_in_a_thread(monkeypatch: pytest.Mo
     async with identity:
         assert await identity.get_token("scope", enable_cae=True) == "token"
     assert calls == [(("scope",), {"enable_cae": True})]
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pumphouse.leases.stores.postgres.store", None)
+    with pytest.raises(OptionError, match=r"pip install 'pumphouse\[postgres\]'"):
+        open_store(f"postgres://u:{KEY}@h/x")
+
+
+def test_the_repr_of_a_database_url_shows_no_password() -> None:
+    assert "secret" not in repr(parse_store_url("postgres://u:secret@h/x"))
+
+
+def test_every_list_of_stores_has_every_kind() -> None:
+    runner = CliRunner()
+    helps = {
+        name: " ".join(runner.invoke(main, [*name.split(), "--help"]).stdout.split())
+        for name in (
+            "process", "doctor", "lag-exporter", "scaler", "groups describe", "checkpoints list",
+            "homes run",
+        )
+    }  # fmt: skip
+    texts = helps | {
+        "Spark": SHARED_STORES,
+        "homes": HELP["store"],
+        "module": (Path(__file__).parents[2] / "src/pumphouse/leases/store_url.py").read_text(),
+    }
+    for name, text in texts.items():
+        for form in shared_forms().split(", "):
+            assert form.replace(" ", "") in text.replace(" ", ""), (name, form)
 
 
 def test_the_docs_list_every_kind_of_store() -> None:

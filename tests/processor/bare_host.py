@@ -39,6 +39,7 @@ class RecordingListener:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.states: dict[str, str] = {}
 
     def gained(self, lease: Lease) -> None:
         self.calls.append(("gained", lease.partition))
@@ -51,6 +52,12 @@ class RecordingListener:
 
     def requested(self, lease: Lease) -> None:
         self.calls.append(("requested", lease.row.successor))
+
+    def state(self, partition: str) -> str:
+        return self.states.get(partition, "")
+
+    def resumed(self, lease: Lease) -> None:
+        self.calls.append(("resumed", lease.partition))
 
     def lost(self, partition: str, error: OwnershipLost) -> None:
         self.calls.append(("lost", error.owner))

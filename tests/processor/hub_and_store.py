@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
@@ -19,10 +19,10 @@ HUB = "eh"
 class HubAndStore:
     """A hub, a client and a memory store. Use it in `async with`, on a virtual loop."""
 
-    def __init__(self, partitions: int = 4) -> None:
+    def __init__(self, partitions: int = 4, **hub_options: Any) -> None:
         self.clock = LoopClock()
         self.store = MemoryStore(self.clock)
-        self.hub = EmbeddedHub({HUB: partitions}, clock=self.clock)
+        self.hub = EmbeddedHub({HUB: partitions}, clock=self.clock, **hub_options)
         self.partitions = [str(number) for number in range(partitions)]
 
     async def __aenter__(self) -> Self:

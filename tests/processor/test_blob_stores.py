@@ -12,14 +12,20 @@ from azure.storage.blob.aio import ContainerClient
 
 from pumphouse import EventProcessorHost, EventProcessorOptions, FixedPartitionProcessor
 from pumphouse.client.factory import open_client
+from pumphouse.errors import OptionError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Group
+from pumphouse.leases.stores.blob.container import Container
 from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.strategies import parse_strategy
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.host import PartitionContext
-from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.options import (
+    CheckpointPolicy,
+    PartitionManagerOptions,
+    ProcessorOptions,
+)
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from tests.azurite.fixtures import Storage
@@ -84,6 +90,42 @@ async def test_a_host_keeps_its_leases_in_blobs(storage: Storage) -> None:
         for name in rows:
             assert (released[name]["Owner"], released[name]["Epoch"]) == ("", 1)
             assert released[name]["lease"] == "available"
+
+
+async def test_replaced_partition_manager_options_change_the_leases_of_the_blobs(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They changed only the engine: the blobs' leases expired while the owner relied on them."""
+    durations: list[float] = []
+    acquire = Container.acquire
+
+    async def recorded(self: Container, blob: str, token: str, lease_s: int, **more: Any) -> Any:
+        durations.append(lease_s)
+        return await acquire(self, blob, token, lease_s, **more)
+
+    async def ignore(context: PartitionContext, event: Event) -> None: ...
+
+    monkeypatch.setattr(Container, "acquire", recorded)
+    async with EmbeddedHub({HUB: 1}) as hub:
+        connection = hub.connection_string(HUB)
+        host = EventProcessorHost.from_connection_string(
+            "vm", storage.connection_string, storage.container, connection
+        )
+        host.partition_manager_options = PartitionManagerOptions(45, 15)
+        await host.start(ignore)
+        async with asyncio.timeout(100):
+            while not host.owned:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        await host.stop()
+    assert durations == [45]
+
+
+async def test_a_lease_that_azure_does_not_allow_is_refused_by_the_name_of_the_option() -> None:
+    manager = PartitionManagerOptions(90, 30)
+    with pytest.raises(OptionError, match="lease_duration_s must be 15 to 60 \\(got 90\\)"):
+        EventProcessorHost.from_connection_string(
+            "vm", "unused", "unused", "unused", partition_manager_options=manager
+        )
 
 
 async def test_a_fixed_processor_with_a_blob_store_from_the_environment(storage: Storage) -> None:

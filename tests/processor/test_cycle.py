@@ -41,6 +41,37 @@ def test_a_new_host_joins_first_and_then_claims_its_share() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_balanced_host_claims_one_partition_per_interval(owned: bool) -> None:
+    """Free ones or those of another host, and also if cycles come early."""
+
+    async def scenario() -> None:
+        async with Fleet(8) as fleet:
+            if owned:
+                await cycle_of(fleet, "a", "greedy").once(set())
+            cycle = cycle_of(fleet, "b", "balanced")
+            for interval in range(3):
+                reports = [await cycle.once(set()) for _ in range(5)]
+                assert [len(report.requested) for report in reports] == [1, 0, 0, 0, 0], interval
+                assert not any(report.settled for report in reports)
+                await asyncio.sleep(fleet.options.interval_s)
+
+    run(scenario())
+
+
+def test_a_refused_renewal_removes_the_partition() -> None:
+    async def scenario() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a", "greedy")
+            await cycle.once(set())
+            (row,) = (await fleet.store.list_ownership(fleet.group)).ownerships
+            await fleet.store.claim_ownership(fleet.group, [claim(row, "0", "b")])
+            await cycle.host.leases.renew(["0"])  # no listing is needed to notice it
+            assert cycle.host.leases.held == {}
+
+    run(scenario())
+
+
 def test_a_failed_listing_changes_no_lease() -> None:
     async def scenario() -> None:
         async with Fleet(2) as fleet:
@@ -205,3 +236,59 @@ def test_a_claim_without_a_response_is_not_a_lost_race() -> None:
             assert (len(report.gained), report.owned) == (1, 1)
 
     run(scenario())
+
+
+class SilentClient:
+    """A client of a hub that does not respond."""
+
+    hub, namespace = "eh", "hub.example:5671"
+
+    async def properties(self) -> None:
+        await asyncio.sleep(1e6)
+
+
+def test_a_call_that_times_out_names_the_call_the_host_and_the_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a")
+            cycle.host.client = SilentClient()  # type: ignore[assignment]
+            await cycle.once(set())
+
+    run(scenario())
+    (failed,) = [
+        r.getMessage() for r in caplog.records if "hub_properties_failed" in r.msg % r.args
+    ]
+    assert (
+        'error="ConnectionFailed: the number of partitions could not be read: the hub eh at '
+        "hub.example:5671 did not respond within "
+    ) in failed
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        ("list_ownership", "the owners of"),
+        ("beat", "the member record of this host could not be written"),
+    ],
+)
+def test_a_store_that_times_out_is_named_with_the_call(
+    method: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang(*args: object) -> None:
+        await asyncio.sleep(1e6)
+
+    async def scenario() -> None:
+        async with Fleet(1) as fleet:
+            cycle = cycle_of(fleet, "a")
+            setattr(cycle.host.store, method, hang)
+            try:
+                await cycle.once(set())
+            except StoreError as error:
+                cycle.host.reporter.failed("cycle_failed", None, error)
+
+    run(scenario())
+    (failed,) = [record.getMessage() for record in caplog.records]
+    assert f'error="StoreUnavailable: {text}' in failed
+    assert "the checkpoint store did not respond within " in failed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.factory import open_client
-from pumphouse.errors import PumphouseError
+from pumphouse.errors import EventTooLarge, PoisonEvent, PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.processor.dead_letters import (
@@ -220,3 +221,113 @@ async def test_a_slow_disk_blocks_nothing_and_lines_stay_whole(
 async def test_a_file_that_cannot_be_written_raises(tmp_path: Path) -> None:
     with pytest.raises(PumphouseError, match=r"cannot write a dead letter.*No such file"):
         await DeadLetterFile(tmp_path / "nowhere" / "dead.jsonl").write(UNSENDABLE)
+
+
+# -- a full disk ----------------------------------------------------------------------------------
+
+
+def letter(body: bytes = b"x", cause: str = "bad") -> DeadLetter:
+    return DeadLetter(Event(body, sequence=1), "0", "g", "h", 1, ValueError(cause))
+
+
+async def test_a_full_disk_keeps_no_part_of_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = DeadLetterFile(tmp_path / "dead.jsonl")
+    await dead.write(letter(b"first"))
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if len(data) < 50:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(PumphouseError, match="No space left on device"):
+        await dead.write(letter(b"second"))
+    assert [json.loads(line)["text"] for line in dead.path.read_text().splitlines()] == ["first"]
+    monkeypatch.undo()
+    await dead.write(letter(b"second"))
+    texts = [json.loads(line)["text"] for line in dead.path.read_text().splitlines()]
+    assert texts == ["first", "second"]
+
+
+@pytest.mark.parametrize("whole", [b"", b'{"text": "first"}\n'])
+@pytest.mark.parametrize("size", [10, 200_000])
+async def test_a_line_that_a_killed_process_left_unfinished_is_removed(
+    whole: bytes, size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.write_bytes(whole + b"{" * size)
+    await DeadLetterFile(path).write(letter(b"second"))
+    assert texts_of(path) == [*(["first"] if whole else []), "second"]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"dead_letter_truncated file={path} bytes={size} todo=" in record.getMessage()
+
+
+@pytest.mark.parametrize("whole", [b"", b'{"text": "zero"}\n'])
+async def test_a_last_line_that_only_lacks_its_newline_is_kept(
+    whole: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.write_bytes(whole + as_line(letter(b"first")).rstrip(b"\n"))
+    await DeadLetterFile(path).write(letter(b"second"))
+    assert texts_of(path) == [*(["zero"] if whole else []), "first", "second"]
+    assert caplog.records == []
+
+
+def texts_of(path: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in path.read_text().splitlines()]
+
+
+async def test_dead_letters_can_go_to_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        await DeadLetterFile(path).write(letter(b"x"))
+        assert json.loads(os.read(reader, 10_000))["text"] == "x"
+    finally:
+        os.close(reader)
+
+
+# -- letters that are too large -------------------------------------------------------------------
+
+
+async def test_the_cause_of_a_letter_that_is_too_large_is_shortened() -> None:
+    async with EmbeddedHub({"dead": 1}) as hub:
+        connection = hub.connection_string("dead")
+        dead = DeadLetterHub(connection)
+        await dead.write(letter(b"x" * (1024 * 1024 - 1500), "y" * 2000))
+        with pytest.raises(EventTooLarge):
+            await dead.write(letter(b"x" * (1024 * 1024 - 100)))
+        await dead.close()
+        async with open_client(connection) as client:
+            (event,) = await (await client.reader(ReaderOptions("0"))).receive(2, 5)
+    assert event.properties["dead-letter-cause"] == "ValueError: " + "y" * 88
+
+
+def test_a_partition_stops_if_a_dead_letter_is_too_large() -> None:
+    """It would be retried without end, and dropping it would lose the event."""
+
+    async def scenario() -> None:
+        options = replace(OPTIONS, poison=PoisonPolicy(retries=0, then="dead-letter"))
+        tried: list[DeadLetter] = []
+
+        class TooSmall:
+            async def write(self, letter: DeadLetter) -> None:
+                tried.append(letter)
+                raise EventTooLarge("the event has 9 bytes")
+
+            async def close(self) -> None: ...
+
+        async with HandlerHost(Picky(), options, dead_letters=TooSmall()) as host:
+            await host.send(b"1", BAD, b"2")
+            await host.until_checkpoint(0)
+            await asyncio.sleep(100)
+            poisons = [error for _, error in host.errors if isinstance(error, PoisonEvent)]
+            assert len(tried) == 1
+            assert "its dead letter is too large, so the partition stops" in str(poisons[0])
+
+    run(scenario())

@@ -7,14 +7,14 @@ from typing import Any, Self
 
 import pytest
 
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.events import Event
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HubAndStore, until
+from tests.processor.hub_and_store import HUB, HubAndStore, until
 from tests.processor.virtual_time import LoopClock, run
 
 
@@ -144,5 +144,20 @@ def test_a_host_with_invalid_options_can_be_registered_again() -> None:
             with pytest.raises(OptionError, match="dead_letters is missing"):
                 await host.register(IdleProcessor, nowhere)
             await host.register(IdleProcessor)
+
+    run(scenario())
+
+
+def test_a_second_register_and_a_missing_hub_are_refused() -> None:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env, make_host(env, env.store) as host:
+            await host.register(IdleProcessor)
+            with pytest.raises(OptionError, match="a is registered already"):
+                await host.register(IdleProcessor)
+            nowhere = env.hub.connection_string(HUB).replace(f"={HUB}", "=nowhere")
+            missing = EventProcessorHost("b", nowhere, store=env.store)
+            with pytest.raises(PumphouseError, match="nowhere"):
+                await missing.register(IdleProcessor)
+            await missing.unregister()
 
     run(scenario())

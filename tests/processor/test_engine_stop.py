@@ -70,7 +70,7 @@ def test_a_close_that_raises_does_not_hide_a_poison_event() -> None:
             await asyncio.sleep(300)
             assert opened == ["0"], "the partition is not re-opened before a resume"
             kinds = [type(failed) for failed in errors]
-            assert kinds == [ValueError, RuntimeError, PoisonEvent]
+            assert kinds == [ValueError, PoisonEvent, RuntimeError]
 
     run(scenario())
 

@@ -17,7 +17,7 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
-from pumphouse.processor.handlers import CallbackThreads
+from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.events import LATEST, Event
-from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import FixedPartitionOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, HubAndStore, until
+from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.virtual_time import run
 
 
@@ -35,11 +32,12 @@ async def checkpoint_of(env: HubAndStore) -> Checkpoint:
     return stored
 
 
-def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_one_partition_is_assigned_per_second_up_to_the_number(seed: int) -> None:
     async def scenario() -> None:
         at: list[float] = []
         async with HubAndStore(8) as env:
-            processor = make_processor(env, 3)
+            processor = make_processor(env, 3, rng=Random(seed))
 
             @processor.on_assigned
             async def assigned(partition: str) -> None:
@@ -51,7 +49,7 @@ def test_one_partition_is_assigned_per_second_up_to_the_number() -> None:
                 assert len(processor.owned) == 3  # and no more, though other partitions are free
             gaps = [later - earlier for earlier, later in pairwise(at)]
             assert len(at) == 3
-            assert all(gap > 0.8 for gap in gaps)
+            assert all(1.0 <= gap <= 1.5 for gap in gaps), gaps
 
     run(scenario())
 
@@ -135,12 +133,49 @@ def test_a_renewal_writes_a_checkpoint() -> None:
             def note(partition: str) -> None:
                 renewed.append(partition)
 
-            await env.send("a", "b", "c")
             async with processor:
                 await until(lambda: processor.owned)
+                for number in range(5):
+                    await env.send(str(number))
+                    await asyncio.sleep(11)  # one renewal, and the checkpoint beside it
+                    assert (await checkpoint_of(env)).sequence == number
+                    assert len(renewed) >= number + 1
+
+    run(scenario())
+
+
+def test_handlers_are_called_when_a_partition_is_assigned_renewed_and_released() -> None:
+    async def scenario() -> None:
+        calls: list[tuple[str, str]] = []
+        async with HubAndStore(2) as env:
+            processor = make_processor(env, 2, lease_s=30, renew_s=10)
+            processor.on_assigned(lambda partition: calls.append(("assigned", partition)))
+            processor.on_renewed(lambda partition: calls.append(("renewed", partition)))
+            processor.on_released(lambda partition: calls.append(("released", partition)))
+            async with processor:
+                await until(lambda: len(processor.owned) == 2)
+                assert {("assigned", "0"), ("assigned", "1")} == {*calls}
                 await asyncio.sleep(25)
-                assert (await checkpoint_of(env)).sequence == 2
-                assert renewed.count("0") >= 2
+                assert {("renewed", "0"), ("renewed", "1")} <= {*calls}
+            assert [*calls[-2:]] == [("released", "0"), ("released", "1")] or [*calls[-2:]] == [
+                ("released", "1"),
+                ("released", "0"),
+            ]
+
+    run(scenario())
+
+
+def test_starting_returns_at_once() -> None:
+    """It waits neither for partitions nor for the first cycle."""
+
+    async def scenario() -> None:
+        async with HubAndStore(4) as env:
+            processor = make_processor(env, 4)
+            started_s = env.clock.monotonic()
+            await processor.start()
+            assert env.clock.monotonic() - started_s < 1
+            await until(lambda: len(processor.owned) == 4)
+            await processor.stop()
 
     run(scenario())
 
@@ -273,71 +308,6 @@ def test_a_partition_without_a_checkpoint_starts_at_the_start_position() -> None
     run(scenario())
 
 
-# -- from the environment -------------------------------------------------------------------------
-
-
-def environment(connection: str, store: Path, **more: str) -> dict[str, str]:
-    return {
-        "INBOUND_EVENTHUB_CONNSTRING": connection,
-        "INBOUND_EVENTHUB_CONSUMER_GROUP": "$Default",
-        "ASSIGN_TO_X_PARTITIONS": "2",
-        "PUMPHOUSE_STORE": f"sqlite:///{store}",
-    } | more
-
-
-async def test_a_fixed_processor_from_the_environment(tmp_path: Path) -> None:
-    async with EmbeddedHub({HUB: 2}) as hub:
-        environ = environment(
-            hub.connection_string(HUB), tmp_path / "leases.db", INBOUND_EVENTHUB_MAX_BATCH_SIZE="7"
-        )
-        processor = FixedPartitionProcessor.from_env(environ=environ)
-        received = asyncio.Event()
-
-        @processor.on_batch
-        async def handle(partition: PartitionClient, batch: list[Event]) -> None:
-            received.set()
-
-        async with processor, open_client(hub.connection_string(HUB)) as client:
-            await (await client.sender("1")).send([Event(b"x")])
-            async with asyncio.timeout(60):
-                await received.wait()
-        assert processor._engine.options.batch_events_max == 7
-
-
-async def test_get_or_create_returns_one_processor_per_hub_and_group(tmp_path: Path) -> None:
-    async with EmbeddedHub({HUB: 2}) as hub:
-        environ = environment(hub.connection_string(HUB), tmp_path / "leases.db")
-        first = FixedPartitionProcessor.get_or_create(environ=environ)
-        assert FixedPartitionProcessor.get_or_create(environ=environ) is first
-        await first.start()
-        await first.stop()
-        assert FixedPartitionProcessor.get_or_create(environ=environ) is not first
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"INBOUND_EVENTHUB_CONNSTRING": ""}, "INBOUND_EVENTHUB_CONNSTRING is not set"),
-        ({"ASSIGN_TO_X_PARTITIONS": ""}, "ASSIGN_TO_X_PARTITIONS is not set"),
-        (
-            {"ASSIGN_TO_X_PARTITIONS": "many"},
-            "ASSIGN_TO_X_PARTITIONS is 'many'; it must be a whole",
-        ),
-        ({"ASSIGN_TO_X_PARTITIONS": "0"}, "partitions must be at least 1"),
-        ({"LEASE_FOR_X_SEC": "soon"}, "LEASE_FOR_X_SEC is 'soon'; it must be a number of seconds"),
-        ({"LEASE_FOR_X_SEC": "30", "RENEW_EVERY_X_SEC": "15"}, "at least 3 x renew_s"),
-        ({"PUMPHOUSE_STORE": ""}, "STORAGE_CONNSTRING is not set"),
-    ],
-)
-def test_an_invalid_environment_is_refused(
-    change: dict[str, str], why: str, tmp_path: Path
-) -> None:
-    connection = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
-    environ = environment(connection, tmp_path / "leases.db") | change
-    with pytest.raises(OptionError, match=why):
-        FixedPartitionProcessor.from_env(environ=environ)
-
-
 def test_options_and_keywords_are_combined() -> None:
     options = FixedPartitionOptions(lease_s=30, renew_s=10)
     processor = FixedPartitionProcessor(
@@ -349,3 +319,29 @@ def test_options_and_keywords_are_combined() -> None:
         FixedPartitionProcessor("x", partitions=0, store=MemoryStore())
     with pytest.raises(TypeError, match="batch_size"):
         FixedPartitionProcessor("x", partitions=1, store=MemoryStore(), batch_size=7)  # type: ignore[call-arg]
+
+
+def test_without_a_batch_handler_no_event_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler that is registered later gets all of them."""
+
+    async def scenario() -> None:
+        handled: list[bytes] = []
+        async with HubAndStore(1) as env:
+            await env.send("a", "b")
+            processor = FixedPartitionProcessor(
+                env.connection, partitions=1, store=env.store, clock=env.clock
+            )
+            async with processor:
+                await until(lambda: processor.owned == ("0",))
+                await asyncio.sleep(120)
+                checkpoint = await env.checkpoint()
+                assert checkpoint is None or checkpoint.sequence is None
+
+                @processor.on_batch
+                async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+                    handled.extend(event.body for event in batch)
+
+                await until(lambda: handled == [b"a", b"b"])
+
+    run(scenario())
+    assert "batch_handler_missing" in caplog.text

@@ -94,7 +94,7 @@ def test_a_new_host_gets_its_share_without_a_duplicate() -> None:
             await fleet.until_even()
             fleet.check_clean()
             moved = [p for p in fleet.partitions if len({h.host for h in fleet.record[p]}) > 1]
-            assert len(moved) == 5, "as few as can be: a had 8 and keeps 3"
+            assert len(moved) == 5, "the minimum: a had 8 and keeps 3"
 
     run(scenario())
 

@@ -23,7 +23,8 @@ from pumphouse.processor.dead_letters import (
     DeadLetter,
 )
 from pumphouse.processor.engine import Engine
-from pumphouse.processor.handlers import Handler, Handling, is_async
+from pumphouse.processor.handlers import Handler, Handling
+from pumphouse.processor.handling.threads import is_async
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.reporting import Reporter

@@ -7,10 +7,17 @@ from random import Random
 
 import pytest
 
+from pumphouse.errors import StoreError
 from pumphouse.events import Event
 from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
-from pumphouse.processor.options import CheckpointPolicy, EventProcessorOptions, PoisonPolicy
+from pumphouse.processor.options import (
+    CheckpointPolicy,
+    EventProcessorOptions,
+    ExceptionReceived,
+    PartitionManagerOptions,
+    PoisonPolicy,
+)
 from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.virtual_time import run
 
@@ -39,7 +46,8 @@ def test_two_functions_replace_an_event_processor() -> None:
         async with HubAndStore(1) as env:
             await env.send(*map(str, range(8)))
             host = make_host(env)
-            await host.start(on_message, errors.append, EventProcessorOptions(poison=QUICK))
+            options = EventProcessorOptions(poison=QUICK, checkpoint_on_stop=False)
+            await host.start(on_message, errors.append, options)
             await until(lambda: len(received) >= 8)
             await host.stop()
             assert received == [b"%d" % number for number in range(8)]  # each exactly once
@@ -106,7 +114,73 @@ def test_events_that_functions_handled_are_not_repeated() -> None:
     run(scenario())
 
 
+def test_errors_of_the_host_itself_reach_on_error() -> None:
+    async def scenario() -> None:
+        errors: list[Exception] = []
+        received: list[ExceptionReceived] = []
+        async with HubAndStore(1) as env:
+            store = FlakyStore(env.store, clock=env.clock)
+            host = EventProcessorHost(
+                "host-a", env.connection, store=store, clock=env.clock, on_error=errors.append
+            )
+            options = EventProcessorOptions(on_exception=received.append)
+            await host.start(lambda context, event: None, options=options)
+            await until(lambda: host.owned)
+            store.plan = RandomFaults(Random(1), before=1.0)
+            await until(lambda: errors)
+            store.plan = NO_FAULTS
+            await host.stop()
+            assert isinstance(errors[0], StoreError)
+            assert (received[0].host_name, received[0].partition) == ("host-a", None)
+
+    run(scenario())
+
+
+def test_the_partition_manager_options_are_a_property() -> None:
+    """They may be replaced until the host registers."""
+
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            host = make_host(env)
+            assert host.partition_manager_options == PartitionManagerOptions()
+            host.partition_manager_options = PartitionManagerOptions(45.0, 15.0)
+            await host.start(lambda context, event: None)
+            assert host.engine is not None
+            assert host.engine.options.lease_s == 45
+            assert host.engine.options.renew_s == 15
+            await host.stop()
+
+    run(scenario())
+
+
 def test_host_names_are_unique() -> None:
     names = {EventProcessorHost.create_host_name("vm") for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith("vm-") for name in names)
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_stop_waits_for_the_event_in_hand_and_not_for_its_batch(retried: bool) -> None:
+    async def scenario() -> None:
+        called: list[bytes] = []
+
+        async def on_message(context: PartitionContext, event: Event) -> None:
+            called.append(event.body)
+            if retried and event.body == b"0":
+                raise ValueError("poison")
+            await asyncio.sleep(10)
+
+        async with HubAndStore(1) as env:
+            await env.send(*map(str, range(8)))
+            host = make_host(env)
+            await host.start(on_message, options=EventProcessorOptions(poison=QUICK))
+            await until(lambda: b"1" in called)
+            started_s = env.clock.monotonic()
+            await host.stop()
+            assert env.clock.monotonic() - started_s < 11
+            assert called[-1] == b"1"
+            mark = await env.checkpoint()
+            assert mark is not None
+            assert mark.sequence == 1
+
+    run(scenario())

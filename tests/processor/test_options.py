@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST
 from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import EventProcessorHost
 from pumphouse.processor.options import (
     RELAXED,
@@ -22,6 +24,12 @@ from pumphouse.processor.options import (
     fixed_engine_options,
     host_engine_options,
 )
+from pumphouse.processor.processor import Processor, coroutine_of
+
+STORAGE = (
+    "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=YQ==;BlobEndpoint=http://127.0.0.1:1/a"
+)
+HUB_CONNECTION = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,149 @@ def test_an_invalid_checkpoint_policy_is_refused(settings: dict[str, Any]) -> No
         CheckpointPolicy(**settings)
 
 
+NAN, INF = float("nan"), float("inf")
+EACH = (ProcessorOptions, EventProcessorOptions, FixedPartitionOptions)  # of one API each
+
+
+@pytest.mark.parametrize(
+    ("classes", "name", "value", "sentence"),
+    [
+        ((ProcessorOptions, FixedPartitionOptions), "lease_s", NAN, "must be above 0 (got nan)"),
+        ((ProcessorOptions, FixedPartitionOptions), "lease_s", INF, "must be finite (got inf)"),
+        ((ProcessorOptions, FixedPartitionOptions), "renew_s", INF, "must be finite (got inf)"),
+        ([PartitionManagerOptions], "lease_duration_s", NAN, "must be above 0 (got nan)"),
+        ([PartitionManagerOptions], "lease_duration_s", INF, "must be finite (got inf)"),
+        (
+            [PartitionManagerOptions],
+            "lease_duration_s",
+            "30",
+            "must be a number of seconds (got '3",
+        ),
+        (
+            [PartitionManagerOptions],
+            "renew_interval_s",
+            "10",
+            "must be a number of seconds (got '1",
+        ),
+        (EACH, "stop_s", "30", "must be a number of seconds (got '30')"),
+        (EACH, "stop_s", None, "must be a number of seconds (got None)"),
+        (EACH, "stop_s", True, "must be a number of seconds (got True)"),
+        (EACH, "stop_s", INF, "must be finite (got inf)"),
+        (EACH, "handler_timeout_s", "60", "must be a number of seconds (got '60')"),
+        (EACH, "give_up_s", NAN, "must be above 0 (got nan)"),
+        (EACH, "prefetch_bytes", "1", "must be a whole number (got '1')"),
+        (EACH, "prefetch_bytes_total", 0, "must be at least 1 (got 0)"),
+        (EACH, "handler_threads", 1.5, "must be a whole number (got 1.5)"),
+        (EACH, "poison", "skip", "must be a PoisonPolicy, such as PoisonPolicy(then='skip') (got"),
+        (EACH, "on_handler_timeout", None, "must be one of report, cancel, give-up (got None)"),
+        (EACH, "on_expired", "ignore", "must be 'report', 'fail' or a function (got 'ignore')"),
+        (EACH, "checkpoint_on_stop", "no", "must be True or False (got 'no')"),
+        (
+            EACH[:2],
+            "checkpoints",
+            5,
+            "must be a CheckpointPolicy, such as CheckpointPolicy(every_e",
+        ),
+        (EACH[1:], "max_batch_size", 2.5, "must be a whole number (got 2.5)"),
+        (EACH[1:], "max_batch_size", "10", "must be a whole number (got '10')"),
+        (EACH[::2], "start", "latest", "must be a position: use LATEST (got 'latest')"),
+        (EACH[::2], "start", "seq:5", "must be a position: use EARLIEST, LATEST or Position("),
+        ([FixedPartitionOptions], "should_checkpoint", "false", "must be True or False"),
+        ([ProcessorOptions], "starts", EARLIEST, "must be a function or a mapping of positions"),
+        ([EventProcessorOptions], "initial_position_provider", EARLIEST, "must be a function"),
+        ([EventProcessorOptions], "on_exception", "x", "must be a function (got 'x')"),
+        ([EventProcessorOptions], "receive_timeout_s", "60", "must be a number of seconds"),
+        ([ProcessorOptions], "backoff_most_s", NAN, "must be above 0"),
+        ([PoisonPolicy], "most_s", NAN, "must be above 0"),
+        ([PoisonPolicy], "retries", 1.5, "must be a whole number"),
+        ([CheckpointPolicy], "every_events", "100", "must be a whole number (got '100')"),
+        ([CheckpointPolicy], "every_s", INF, "must be finite"),
+    ],
+)
+def test_an_invalid_value_is_refused_with_the_name_of_its_option(
+    classes: Sequence[type], name: str, value: object, sentence: str
+) -> None:
+    for options in classes:
+        with pytest.raises(OptionError, match=re.escape(f"{name} {sentence}")):
+            options(**{name: value})
+
+
+def test_invalid_start_positions_of_partitions_are_refused() -> None:
+    invalid: Any = {"0": "latest"}
+    with pytest.raises(OptionError, match=re.escape("starts['0'] must be a position: use LATEST")):
+        ProcessorOptions(starts=invalid)
+    made: Any = lambda partition: "earliest"  # noqa: E731
+    with pytest.raises(OptionError, match="the start of partition 3 must be a position: use EARL"):
+        ProcessorOptions(starts=made).start_of("3")
+
+
+@pytest.mark.parametrize(
+    ("store", "sentence"),
+    [
+        ("leases.db", "store must be a store, not a string: use open_store('leases.db')"),
+        ("AccountKey=c2VjcmV0", "store must be a store, not a string: use open_store(...)"),
+        (None, "store must be a store, such as open_store('leases.db') (got a NoneType)"),
+        (MemoryStore, "store must be a store, such as open_store('leases.db') (got a"),
+    ],
+)
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda store: Processor("x", store=store),
+        lambda store: EventProcessorHost("vm", "x", store=store),
+        lambda store: FixedPartitionProcessor("x", partitions=1, store=store),
+    ],
+)
+async def test_a_value_that_is_not_a_store_is_refused(
+    create: Callable[[Any], object], store: object, sentence: str
+) -> None:
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        create(store)
+
+
+async def test_a_host_is_not_started_without_a_function() -> None:
+    host = EventProcessorHost("vm", "x", store=MemoryStore())
+    missing: Any = None
+    with pytest.raises(OptionError, match=r"on_message must be a function \(got None\)"):
+        await host.start(missing)
+    wrong: Any = "log"
+    with pytest.raises(OptionError, match="on_error must be a function"):
+        await host.start(lambda context, event: None, wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["on_batch", "on_assigned", "on_renewed", "on_released", "on_error"]
+)
+async def test_a_function_that_cannot_be_called_is_refused(name: str) -> None:
+    processor = FixedPartitionProcessor("x", partitions=1, store=MemoryStore())
+
+    def three(one: Any, two: Any, three: Any) -> None: ...
+
+    sentence = rf"{name} is called as {name}\(partition.*which .*three\(one.* does not accept"
+    with pytest.raises(OptionError, match=sentence):
+        getattr(processor, name)(three)
+    getattr(processor, name)(lambda *arguments: None)
+    getattr(processor, name)(print)
+
+
+async def test_serve_must_take_a_partition_and_be_a_coroutine_function() -> None:
+    processor = Processor("x", store=MemoryStore())
+    without_argument: Any = lambda: None  # noqa: E731
+    with pytest.raises(OptionError, match=r"serve is called as serve\(partition\), which"):
+        await processor.run(without_argument)
+    with pytest.raises(OptionError, match="define it with `async def`"):
+        coroutine_of(None)
+    with pytest.raises(OptionError, match=r"on_error is called as on_error\(partition, error\)"):
+        Processor("x", store=MemoryStore(), on_error=without_argument)
+
+
+async def test_a_lease_of_a_replaced_manager_is_refused_by_the_name_of_the_option() -> None:
+    host = EventProcessorHost.from_connection_string("vm", STORAGE, "leases", HUB_CONNECTION)
+    host.partition_manager_options = PartitionManagerOptions(90, 30)
+    with pytest.raises(OptionError, match="lease_duration_s must be 15 to 60"):
+        await host.start(lambda context, event: None)
+
+
 def test_relaxed_has_the_defaults_of_the_processor_notes() -> None:
     assert (RELAXED.interval_s, RELAXED.lease_s) == (30.0, 120.0)
 
@@ -85,9 +236,16 @@ def test_the_start_position_of_a_partition() -> None:
             "prefetch_count must",
         ),
         (
-            lambda: PartitionManagerOptions(10, 10),
-            "lease_duration_s must be above renew_interval_s",
+            lambda: PartitionManagerOptions(30, 20),
+            "lease_duration_s must be at least 2 x renew_interval_s, .* "
+            "\\(got lease_duration_s=30, renew_interval_s=20\\)",
         ),
+        (lambda: PartitionManagerOptions(30, 0), "renew_interval_s must be above 0"),
+        (lambda: EventProcessorOptions(max_batch_size=0), "max_batch_size must be at least 1"),
+        (lambda: EventProcessorOptions(receive_timeout_s=0), "receive_timeout_s must be above 0"),
+        (lambda: EventProcessorOptions(stop_s=-1), "stop_s must be above 0"),
+        (lambda: FixedPartitionOptions(max_batch_size=0), "max_batch_size must be at least 1"),
+        (lambda: FixedPartitionOptions(renew_s=0), "renew_s must be above 0"),
         (lambda: EventProcessorHost("", "x", store=MemoryStore()), "host_name is empty"),
     ],
 )
@@ -117,4 +275,4 @@ def test_a_fixed_processor_checkpoints_with_every_renewal(
     fixed = FixedPartitionOptions(should_checkpoint=should_checkpoint, max_batch_size=500)
     options = fixed_engine_options(fixed, 4)
     assert options.checkpoints == CheckpointPolicy(every_s=every_s)
-    assert (options.max_partitions, options.prefetch, options.interval_s) == (4, 500, 1.0)
+    assert (options.max_partitions, options.prefetch, options.interval_s) == (4, 500, 1.25)

@@ -121,8 +121,8 @@ def test_a_deadline_is_never_moved_back() -> None:
     assert after.valid_until(30.0) == 124.0, "the store may report whole seconds"
     assert renewal_row(after, 123.0, None).deadline_s == 2.0
     assert row_at(after, 127.0).deadline_s == -2.0
-    old_news = next_lease(after, replace(MINE, etag="e3"), 122.0, 123.0)
-    assert old_news == after, "the request is kept"
+    after_stale_row = next_lease(after, replace(MINE, etag="e3"), 122.0, 123.0)
+    assert after_stale_row == after, "the request is kept"
 
 
 def test_an_expected_row_is_ours() -> None:
@@ -234,6 +234,14 @@ def test_a_row_of_an_official_sdk_is_claimed_at_once() -> None:
     theirs = Ownership("0", "a", epoch=0, etag="e0", age_s=1.0)
     choice = choose(situation(listing("a", p0=theirs), 1, targets=("0",)), OPTIONS, {"0": 8})
     assert written(choice.claims) == {"0": ("m", 9, "")}
+    assert choice.nominations == ()
+
+
+def test_the_row_of_a_legacy_host_is_claimed_at_once() -> None:
+    """A legacy host would overwrite a request with its next checkpoint."""
+    theirs = Ownership("0", "a", epoch=3, etag="e0", legacy=True)
+    choice = choose(situation(listing("a", p0=theirs), 1, targets=("0",)), OPTIONS, {})
+    assert written(choice.claims) == {"0": ("m", 4, "")}
     assert choice.nominations == ()
 
 

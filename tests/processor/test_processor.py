@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -410,3 +411,23 @@ async def test_hosts_share_a_sqlite_file(tmp_path: Path) -> None:
         await fleet.send()
         await fleet.until_handled()
         fleet.check_clean()
+
+
+async def test_a_plain_on_error_does_not_run_on_the_event_loop() -> None:
+    names: list[str] = []
+
+    async def fail(partition: PartitionClient) -> None:
+        raise ValueError("no")
+
+    def record(partition: str | None, error: Exception) -> None:
+        names.append(threading.current_thread().name)
+
+    async with EmbeddedHub({"eh": 1}) as hub:
+        processor = Processor(hub.connection_string("eh"), store=MemoryStore(), on_error=record)
+        async with processor, asyncio.timeout(60):
+            serving = asyncio.ensure_future(processor.run(fail))
+            while not names:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            serving.cancel()
+            await asyncio.wait([serving])
+    assert names[0].startswith("pumphouse on_error")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from pumphouse.errors import ConnectionFailed, HandlerStuck, PoisonEvent, StoreError
+from pumphouse.processor.pump import position_text
 from pumphouse.processor.reporting import CLAIMED, TODO, Reporter, recovery_of
 from tests.processor.log_sample import run_sample
 from tests.processor.virtual_time import LoopClock, run
@@ -65,7 +68,7 @@ def test_every_change_of_ownership_has_exactly_one_line_with_its_reason(
             term = (fields["host"], fields["partition"], fields["epoch"])
             (starts if event == STARTS else ends)[term] += 1
             reasons.add((event, fields["reason"]))
-            assert level == logging.INFO
+            assert level == (logging.WARNING if event == "partition_lost" else logging.INFO)
     assert starts == ends
     assert set(starts.values()) == {1}
     assert reasons == {
@@ -79,10 +82,13 @@ def test_every_change_of_ownership_has_exactly_one_line_with_its_reason(
 
 
 def test_hosts_failures_and_recoveries_are_logged_once(sample: list[tuple[int, str]]) -> None:
-    events = Counter((level, fields_of(message)[0]) for level, message in sample)
+    # A failure that continues is logged again at its 10th repetition, with the count.
+    new = [(level, message) for level, message in sample if " count=" not in message]
+    events = Counter((level, fields_of(message)[0]) for level, message in new)
     once = {event for (_, event), count in events.items() if count == 1}
     failures = {"handler_failed", "event_poisoned", "cycle_failed", "ownership_write_failed"}
-    assert {event for level, event in events if level == logging.WARNING} == failures
+    warnings = {event for level, event in events if level == logging.WARNING}
+    assert warnings == failures | {"partition_lost"}
     assert failures <= once
     assert {"handler_recovered", "cycle_recovered", "ownership_write_recovered"} <= once
     assert events[logging.INFO, "host_joined"] == events[logging.INFO, "host_left"] == 2
@@ -117,7 +123,8 @@ def test_after_a_recovery_the_next_failure_is_logged_again(
         reporter.recovered("receive_failed", "0")
     reporter.recovered("receive_failed", "0")
     assert len(messages(caplog, logging.WARNING)) == 2
-    assert messages(caplog) == ["receive_recovered host=a partition=0 failures=2"] * 2
+    recovered = [re.sub(r"after_s=[\d.]+", "after_s=#", text) for text in messages(caplog)]
+    assert recovered == ["receive_recovered host=a partition=0 failures=2 after_s=#"] * 2
 
 
 @pytest.mark.parametrize("event", TODO)
@@ -147,3 +154,77 @@ async def test_a_callback_that_raises_is_logged_and_stops_nothing(
     assert calls == ["plain"] * 2 + ["coroutine"] * 2
     logged = messages(caplog, logging.ERROR)
     assert logged == ['callback_failed host=a error="ValueError: in the callback"'] * 4
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "traced"),
+    [
+        ("handler_failed", ValueError("cannot parse"), True),
+        ("handler_failed", TimeoutError(), True),
+        ("pump_failed", KeyError("home"), True),
+        ("pump_failed", StoreError("away"), False),
+        ("receive_failed", ConnectionFailed("refused"), False),
+    ],
+)
+async def test_only_an_exception_of_user_code_has_a_traceback(
+    event: str, error: Exception, traced: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    try:
+        raise error
+    except Exception as raised:
+        Reporter("a").failed(event, "0", raised)
+    (record,) = caplog.records
+    assert bool(record.exc_info) == traced
+    assert ": ." not in record.getMessage()
+    assert 'Error: "' not in record.getMessage()
+
+
+async def test_an_outage_of_many_partitions_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    errors: list[Any] = []
+    reporter = Reporter("a", on_error=lambda partition, error: errors.append(partition))
+    with caplog.at_level(logging.INFO, "pumphouse.processor"):
+        for attempt in range(2):
+            for number in range(16):
+                away = ConnectionFailed(f"eh/Partitions/{number}: no response in {attempt} s")
+                reporter.failed("receive_failed", str(number), away)
+        for number in range(16):
+            reporter.recovered("receive_failed", str(number))
+    warnings = messages(caplog, logging.WARNING)
+    assert len(errors) == reporter.counts["receive_failed"] == 32
+    assert [fields_of(message)[1].get("count") for message in warnings] == [None, "10"]
+    assert "partition=0" in warnings[0]
+    assert "partitions=10" in warnings[1]
+    (recovered,) = messages(caplog)
+    assert recovered.startswith("receive_recovered host=a failures=32 partitions=16 after_s=")
+
+
+async def test_exceptions_of_handlers_are_logged_for_each_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reporter = Reporter("a")
+    for number in range(3):
+        reporter.failed("handler_failed", str(number), ValueError("cannot parse"))
+    assert len(messages(caplog, logging.WARNING)) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HandlerStuck("0", 61.0, None), "has not returned for 61 s (it has no event)"),
+        (HandlerStuck("0", 61.0, 7), "(its batch ends with event 7)"),
+        (PoisonEvent("0", 7, 1, "it was skipped"), "(1 attempt); it was skipped"),
+        (PoisonEvent("0", 7, 2, "it was skipped"), "(2 attempts); it was skipped"),
+    ],
+)
+def test_texts_for_people_have_no_none_and_no_wrong_plural(error: Exception, text: str) -> None:
+    assert text in str(error)
+
+
+def test_a_position_before_the_first_event_is_the_beginning() -> None:
+    assert [position_text(sequence) for sequence in (None, -1, 0)] == [
+        "beginning",
+        "beginning",
+        "0",
+    ]

@@ -33,7 +33,7 @@ def test_every_rule_of_every_description_has_one() -> None:
         "The processor notes",
         "The fixed-partition processor",
         "The Event Processor Host",
-        "Its partition manager",
+        "The partition manager of the Event Processor Host",
         "The JavaScript host",
     ]
     rules = [row for row in ROWS if not row.startswith("| rule |")]

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from pumphouse.errors import AmqpError, OwnershipLost, PoisonEvent
+from pumphouse.client.base import ReaderOptions
+from pumphouse.errors import EventsExpired, OwnershipLost, PoisonEvent
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.fleet import HUB, Fleet
+from tests.processor.hub_and_store import HubAndStore, until
 from tests.processor.test_handlers import HandlerHost
 from tests.processor.virtual_time import LoopClock, run
 
@@ -51,7 +54,7 @@ def test_a_retried_batch_may_repeat_its_checkpoints(then: str) -> None:
 
 
 class SlowMarks(MemoryStore):
-    """So slow that stamping takes a while."""
+    """A store in which stamping a checkpoint takes a while."""
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         await asyncio.sleep(2)
@@ -89,14 +92,14 @@ def test_the_error_callback_may_resume_a_poisoned_partition() -> None:
                 host.engine.resume(partition)
 
         options = ProcessorOptions(poison=PoisonPolicy(retries=0))
-        async with HandlerHost(handler, options, on_error=resume) as host:
+        async with HandlerHost(handler, options, on_error=resume, report=resume) as host:
             await host.send(b"x")
             await host.until(lambda: len(calls) == 3)
 
     run(scenario())
 
 
-# -- things that are cancelled --------------------------------------------------------------------
+# -- cancelled awaits -----------------------------------------------------------------------------
 
 
 def test_a_handler_whose_awaited_task_is_cancelled_has_failed() -> None:
@@ -138,9 +141,11 @@ def test_a_loop_whose_awaited_task_is_cancelled_is_reported_and_restarted() -> N
 
 
 def test_a_recreated_hub_is_read_once_its_checkpoint_is_reset() -> None:
+    """With `fail` the partition stops; the operator resets the checkpoint and resumes it."""
+
     async def scenario() -> None:
-        async with Fleet(1) as fleet:
-            await fleet.add("a")
+        async with Fleet(1, options=ProcessorOptions(on_expired="fail")) as fleet:
+            host = await fleet.add("a")
             await fleet.send(10)
             await fleet.until_handled()
             fleet.hub.delete_hub(HUB)
@@ -148,14 +153,15 @@ def test_a_recreated_hub_is_read_once_its_checkpoint_is_reset() -> None:
             sender = await fleet.client.sender("0")
             await sender.send([Event(b"new")] * 3)
             await fleet.until(
-                lambda: any(isinstance(failed, AmqpError) for _, _, failed in fleet.errors),
-                "the hub to refuse a position that it never had",
+                lambda: any(isinstance(failed, EventsExpired) for _, _, failed in fleet.errors),
+                "the report that the hub was re-created",
             )
             await asyncio.sleep(60)
             assert len(fleet.record["0"]) == 10
             (mark,) = await fleet.store.list_checkpoints(fleet.group)
             bare = replace(mark, sequence=None, offset=None, enqueued_ms=None)
             await fleet.store.update_checkpoint(bare, rewind=True)
+            host.resume("0")
             await fleet.until(lambda: len(fleet.record["0"]) == 13, "the new events")
             assert fleet.sequences("0")[10:] == [0, 1, 2]
 
@@ -189,5 +195,32 @@ def test_an_ended_client_hands_out_nothing_more_and_wakes_its_waiters() -> None:
             await fleet.send(1)
             await fleet.until_handled()
             assert given == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4)]
+
+    run(scenario())
+
+
+def test_checkpoints_that_are_moved_often_do_not_make_a_partition_stuck() -> None:
+    async def scenario() -> None:
+        handled: list[int] = []
+
+        async def serve(partition: PartitionClient) -> None:
+            async for batch in partition.batches():
+                handled.extend(event.sequence or 0 for event in batch)
+                await partition.checkpoint()
+
+        async with HubAndStore(1) as env:
+            await env.send(*map(str, range(5)))
+            engine = Engine(env.connection, serve, store=env.store, host="a", clock=env.clock)
+            async with engine:
+                await env.until_checkpoint(4)
+                for moves in range(1, 6):
+                    checkpoint = await env.checkpoint()
+                    assert checkpoint is not None
+                    moved = replace(checkpoint, sequence=2, offset=None, enqueued_ms=None)
+                    await env.store.update_checkpoint(moved, rewind=True)
+                    options = ReaderOptions("0", epoch=checkpoint.epoch)
+                    await (await env.client.reader(options)).close()  # as the command does
+                    await until(lambda moves=moves: handled.count(4) == 1 + moves)  # type: ignore[misc]
+                    assert engine.state("0") == ""
 
     run(scenario())

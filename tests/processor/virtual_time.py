@@ -58,6 +58,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _thread_ended(self, future: object) -> None:
         self.jumping.threads_busy -= 1
 
+    async def shutdown_default_executor(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature of the base class
+    ) -> None:
+        """Wait for the threads in real time.
+
+        From Python 3.12 on the wait has a time limit. The virtual clock would jump past it at once.
+        """
+        await super().shutdown_default_executor()
+
 
 class LoopClock:
     """A clock with the time of the virtual loop. A host may be ahead of it."""

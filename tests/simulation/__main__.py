@@ -13,7 +13,6 @@ seed violated an invariant.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
 import time
@@ -26,17 +25,17 @@ from pathlib import Path
 from pumphouse.simulation import Result
 from tests.simulation.run_log import SeedResult, code_version, put_on_page, read, total, write
 from tests.simulation.scenarios import run
+from tests.simulation.worker import prepare_worker
 
 SHOW_EVERY_S = 30.0
 LOG = Path("build/simulate.jsonl")
-GC_THRESHOLDS = (50_000, 20, 50)  # a run creates many small long-lived objects: collect less often
 
 
 def results(seeds: Iterable[int], jobs: int, until_s: float) -> Iterator[Result]:
     """Results in the order of completion, until the time is over."""
     left = iter(seeds)
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, gc.set_threshold, GC_THRESHOLDS) as pool:
+    with ProcessPoolExecutor(jobs, spawn, prepare_worker, (os.getpid(),)) as pool:
         running: set[Future[Result]] = {pool.submit(run, seed) for seed in islice(left, 2 * jobs)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)

@@ -15,9 +15,14 @@ from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Listing
 from pumphouse.leases.strategies import STRATEGIES
 from pumphouse.processor import engine, pump
+from pumphouse.processor.checkpointing import PartitionCheckpoint
+from pumphouse.processor.checks import continuity
+from pumphouse.processor.checks.continuity import Continuity
+from pumphouse.processor.checks.gaps import LastRead
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.pump import Pump
+from pumphouse.processor.reporting import Reporter
 from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import Stopped
 from tests.simulation.mutant import Patch, mutant
@@ -33,6 +38,7 @@ def position_ignores_the_checkpoint(patch: Patch) -> None:
         return EARLIEST
 
     patch.setattr(pump, "start_position", start_position)
+    patch.setattr(continuity, "last_of", lambda position: None)
 
 
 @mutant("I6 I15")
@@ -49,6 +55,22 @@ def a_stale_listing_is_trusted(patch: Patch) -> None:
     patch.setattr(CheckpointWriter, "stamp", stamp)
 
 
+LATE_WRITES = {
+    "hosts": 2,
+    "partitions": 4,
+    "face": "push",
+    "store": "blob",
+    "burst_s": 10.0,
+    "faults": "harsh,stale=0.5,after=0.3,slow=0.2,crash=0,pause=0",
+}
+
+
+@mutant("I6", **LATE_WRITES)
+def a_stale_listing_after_a_refusal_is_trusted(patch: Patch) -> None:
+    """A writer takes an older checkpoint of its own for a move by hand."""
+    patch.setattr(checkpoints, "FORMER_MAX", 0)
+
+
 @mutant("I5")
 def checkpoint_of_undelivered_events(patch: Patch) -> None:
     """Received events count as handled."""
@@ -57,7 +79,7 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
     async def following(self: PartitionClient) -> list[Event] | None:
         batch = await original(self)
         if batch:
-            self._add_pending(batch)
+            self._checkpoint.add(batch)
         return batch
 
     patch.setattr(PartitionClient, "_next", following)
@@ -65,16 +87,37 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
 
 @mutant("I5", face="push")
 def a_part_of_a_batch_is_checkpointed_as_all(patch: Patch) -> None:
-    patch.setattr(PartitionClient, "set_in_hand", lambda self, batch: None)
+    """A failed batch is retried event by event, and a checkpoint of one event covers it all."""
+
+    def set_in_hand(self: PartitionClient, events: list[Event]) -> None:
+        self._progress.begin(events if self.last is None else [self.last])
+
+    patch.setattr(PartitionClient, "set_in_hand", set_in_hand)
 
 
 @mutant("I3 I15")
 def an_event_skipped_after_a_break(patch: Patch) -> None:
-    def continue_behind(self: Pump, event: Event) -> None:
-        position = Position("sequence", str((event.sequence or 0) + 1))
-        self._reader_options = replace(self._reader_options, position=position)
+    def continue_after(self: Continuity, event: Event) -> None:
+        self._last = LastRead((event.sequence or 0) + 1)
 
-    patch.setattr(Pump, "_continue_behind", continue_behind)
+    patch.setattr(Continuity, "continue_after", continue_after)
+
+
+@mutant("I18")
+def expired_events_are_not_reported(patch: Patch) -> None:
+    async def expired(self: Reporter, partition: str, error: Exception) -> None: ...
+
+    patch.setattr(Reporter, "expired", expired)
+
+
+@mutant("I18", burst_s=5.0)
+def expired_events_are_reported_only_when_a_reader_opens(patch: Patch) -> None:
+    """Retention that passes a slow handler is not noticed."""
+
+    async def check(self: Continuity, event: Event) -> None:
+        return None
+
+    patch.setattr(Continuity, "check", check)
 
 
 @mutant("I4")
@@ -106,13 +149,13 @@ def a_later_owner_is_overwritten(patch: Patch) -> None:
 def a_checkpoint_for_every_batch(patch: Patch) -> None:
     """The checkpoint policy is ignored."""
     due_in_s = property(lambda self: math.inf if self._pending is None else 0.0)
-    patch.setattr(PartitionClient, "_checkpoint_due_in_s", due_in_s)
+    patch.setattr(PartitionCheckpoint, "due_in_s", due_in_s)
 
 
 @mutant("I6")
 def no_checkpoint_by_the_policy(patch: Patch) -> None:
     """Checkpoints are written only by hand and on release: a crash repeats any number of events."""
-    patch.setattr(PartitionClient, "_checkpoint_due_in_s", property(lambda self: math.inf))
+    patch.setattr(PartitionCheckpoint, "due_in_s", property(lambda self: math.inf))
 
 
 # -- fleets ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Mutants: deliberate bugs in the real code, applied by monkeypatching, that the checks must catch.
 
 A mutant has the invariants that it violates and the scenario in which it shows.
-ownership_mutants.py and delivery_mutants.py define them; test_mutants.py runs them.
+The modules *_mutants.py define them; test_mutants.py runs them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""All mutants by name. Importing the two modules registers them."""
+"""All mutants by name. Importing the modules registers them."""
 
 from __future__ import annotations
 
-from tests.simulation import delivery_mutants, ownership_mutants
+from tests.simulation import checkpoint_mutants, delivery_mutants, ownership_mutants
 from tests.simulation.mutant import MUTANTS, Mutant
 
-__all__ = ["MUTANTS", "Mutant", "delivery_mutants", "ownership_mutants"]
+__all__ = ["MUTANTS", "Mutant", "checkpoint_mutants", "delivery_mutants", "ownership_mutants"]

@@ -20,7 +20,7 @@ from pumphouse.processor.engine import Engine
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Lease
-from pumphouse.processor.pump import Pump
+from pumphouse.processor.pump import Pump, Serve
 from pumphouse.processor.term import Stopped, StopReason
 from pumphouse.simulation.loop import WALL_S
 from tests.simulation.mutant import Patch, mutant
@@ -65,16 +65,18 @@ def checkpoints_without_a_lease(patch: Patch) -> None:
 
 
 @mutant("I1")
-def readers_without_an_epoch(patch: Patch) -> None:
-    """The hub cannot tell a later owner from an earlier one."""
+def readers_with_the_same_epoch(patch: Patch) -> None:
+    """The hub cannot tell a later owner from an earlier one: every reader has epoch 0.
 
-    async def opened(self: Pump) -> Any:
-        await self._settled_epoch()
-        options = replace(self._reader_options, epoch=None)
-        self._reader = await self.host.client.reader(options)
+    The official processors open their readers like that. (Readers without an epoch would not be
+    checked: a host opens one to check its access.)
+    """
+
+    async def open_reader(self: Pump) -> Any:
+        self._reader = await self.host.client.reader(replace(self._reader_options, epoch=0))
         return self._reader
 
-    patch.setattr(Pump, "_open", opened)
+    patch.setattr(Pump, "_open_reader", open_reader)
 
 
 @mutant("I1")
@@ -107,10 +109,10 @@ def retries_without_a_lease(patch: Patch) -> None:
 def unknown_counts_as_owned(patch: Patch) -> None:
     original = LeaseTable._write
 
-    async def write(self: LeaseTable, rows: Any) -> list[ClaimOutcome]:
+    async def write(self: LeaseTable, operation: str, rows: Any, *more: Any) -> list[ClaimOutcome]:
         return [
             Granted(outcome.requested) if isinstance(outcome, Unknown) else outcome
-            for outcome in await original(self, rows)
+            for outcome in await original(self, operation, rows, *more)
         ]
 
     patch.setattr(LeaseTable, "_write", write)
@@ -174,7 +176,7 @@ def a_handled_part_of_a_batch_is_forgotten(patch: Patch) -> None:
     original = PartitionClient.mark_handled
 
     def mark_handled(self: PartitionClient, batch: list[Event]) -> None:
-        if len(batch) != 1 or self._in_hand_s is None:
+        if len(batch) != 1 or not self._timer.runs:
             original(self, batch)
 
     patch.setattr(PartitionClient, "mark_handled", mark_handled)
@@ -217,13 +219,16 @@ def a_successor_is_dropped(patch: Patch) -> None:
     patch.setattr(plan, "_strays", strays)
 
 
+# Foreign readers make owners raise their epochs, and many writes get no response. Nothing else
+# fails that would explain a missing checkpoint, and partitions move often. The store returns no row
+# with a refusal: a listing shows the owner that its raise took effect.
 EVICTED = {
     "hosts": 2,
     "partitions": 5,
-    "face": "fixed",
-    "store": "bloblease",
+    "face": "push",
+    "store": "blob",
     "burst_s": 10.0,
-    "faults": "harsh,evicted=200,after=0.3,crash=0,pause=0,store_away=0,hub_away=0",
+    "faults": "none,evicted=400,after=0.3,leave=60,join=60,restart=60",
 }
 
 
@@ -233,9 +238,13 @@ def a_raised_epoch_ends_the_term(patch: Patch) -> None:
     patch.setattr(Engine, "epoch_raised", lambda self, lease: None)
 
 
-@mutant("I6 I15", **{**EVICTED, "face": "push"})
+@mutant("I6", **{**EVICTED, "face": "functions", "store": "bloblease"})
 def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
-    """A raise without a response is not verified."""
+    """A raise without a response is not verified: the pump reads on with its old epoch.
+
+    When the raised row arrives, the pump can checkpoint nothing. A second rule prevents that, and
+    is broken here too: the term follows the epoch of its row.
+    """
 
     async def settle(self: LeaseTable, partition: str) -> int:
         if partition not in self.held:
@@ -243,6 +252,7 @@ def an_epoch_in_doubt_is_not_settled(patch: Patch) -> None:
         return self.held[partition].row.epoch
 
     patch.setattr(LeaseTable, "settle_epoch", settle)
+    patch.setattr(Engine, "epoch_raised", lambda self, lease: None)
 
 
 @mutant("I1")
@@ -277,11 +287,21 @@ def no_drain(patch: Patch) -> None:
 
 @mutant("I2")
 def a_hand_over_does_not_wait_for_the_handler(patch: Patch) -> None:
-    async def wait_until_left(self: PartitionClient) -> None:
-        with suppress(Stopped):
-            await self._term.unless_stopped(self._left.wait())
+    """A pump ends when its term stops, though the code that serves the partition still runs."""
+    original = Pump._serve
 
-    patch.setattr(PartitionClient, "wait_until_left", wait_until_left)
+    async def serve_until_stopped(self: Pump, serve: Serve, client: PartitionClient) -> None:
+        async def served(client: PartitionClient) -> None:
+            running = asyncio.ensure_future(serve(client))
+            running.add_done_callback(lambda task: task.cancelled() or task.exception())
+            with suppress(Stopped):
+                await self.term.unless_stopped(asyncio.wait([running]))
+            if running.done():
+                running.result()
+
+        await original(self, served, client)
+
+    patch.setattr(Pump, "_serve", serve_until_stopped)
 
 
 @mutant("I2", seeds=60)
@@ -329,7 +349,7 @@ def stop_waits_for_every_handler(patch: Patch) -> None:
             await asyncio.wait(tasks)
 
     async def stop(self: Engine) -> None:
-        self._stopping.set()
+        self.stopping.set()
         self.leases.listing_needed.set()
         assert self._running is not None
         await asyncio.wait([self._running])

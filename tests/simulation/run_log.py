@@ -6,6 +6,7 @@ simulate -> SeedResult -> run log (a file of JSON lines) -> Totals
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -61,9 +62,27 @@ def code_version() -> str:
     for package in (processor, leases, simulation):
         folder = Path(package.__path__[0])
         for path in sorted(folder.rglob("*.py")):
-            digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
-    digest.update(Path(scenarios.__file__).read_bytes())
+            digest.update(str(path.relative_to(folder)).encode() + code_of(path.read_text()))
+    digest.update(code_of(Path(scenarios.__file__).read_text()))
     return digest.hexdigest()[:12]
+
+
+def code_of(source: str) -> bytes:
+    """What a module does, without its comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and is_text(body[0]):
+            body[0] = ast.Pass()
+    return ast.dump(tree).encode()
+
+
+def is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def read(path: Path) -> dict[int, SeedResult]:
@@ -154,18 +173,26 @@ def paragraph(totals: Totals) -> str:
     fleets = ", ".join(f"{name} {by[name]:,.0f}" for name in sorted(by) if "host" in name)
     timings = ", ".join(f"{name} {by[name]:,.0f}" for name in TIMINGS)
     lines = (
-        f"Run so far: {totals.seeds:,} of 10,000 seeds ({totals.long:,} of those that last for "
-        "days),",
+        f"Run so far: {totals.seeds:,} of 10,000 seeds ({totals.long:,} of them last for days),",
         f"{totals.hours:,.0f} hours ({totals.years:.2f} years) in {totals.cpu_s:,.0f} CPU seconds:",
         f"{totals.faults.total():,} faults, {figures['handled']:,} events handled,",
         f"{figures['moves']:,} moves, {figures['calls']:,} store calls; {failed} violated an "
         "invariant.",
-        f"{totals.current:,} of the seeds ran with the present version of the code",
-        f"(`{totals.code}`), the others with earlier versions.",
+        versions(totals),
         f"By kind: {kinds}.",
         f"Hours by size: {fleets}; by timing: {timings}.",
     )
     return "\n".join(lines)
+
+
+def versions(totals: Totals) -> str:
+    """Which version of the code the seeds ran with."""
+    if totals.current == totals.seeds:
+        return f"All of them ran with the present version of the code (`{totals.code}`)."
+    return (
+        f"{totals.current:,} of the seeds ran with the present version of the code\n"
+        f"(`{totals.code}`), the others with earlier versions."
+    )
 
 
 def put_on_page(page: str, totals: Totals) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from pumphouse.processor.options import ProcessorOptions
+from pumphouse.processor.options import STOP, CheckpointPolicy, ProcessorOptions
 from pumphouse.simulation import PROFILES, Result, Scenario, simulate
 from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.run import OPTIONS
@@ -25,6 +25,7 @@ TIMINGS = {  # interval, lease and renewal in seconds
 }
 LONG_EVERY = 10
 LONG_HOURS = 88.0
+MANUAL, STOPS = 0.25, 0.25  # the share of seeds
 SHORT_HOURS = (0.2, 0.4, 0.9)
 
 
@@ -69,7 +70,18 @@ def options_of(timing: str) -> ProcessorOptions:
     return replace(OPTIONS, interval_s=interval_s, lease_s=lease_s, renew_s=renew_s)
 
 
+def with_user_code(seed: int, options: ProcessorOptions) -> ProcessorOptions:
+    """Some seeds have only manual checkpoints, and some stop at poison until an operator comes."""
+    rng = Random(f"user code {seed}")
+    if rng.random() < MANUAL:
+        options = replace(options, checkpoints=CheckpointPolicy())
+    if rng.random() < STOPS:
+        options = replace(options, poison=replace(options.poison, then=STOP))
+    return options
+
+
 def run(seed: int) -> Result:
     scenario = scenario_of(seed)
-    result = simulate(replace(scenario, options=options_of(timing_of(seed))))
+    options = with_user_code(seed, options_of(timing_of(seed)))
+    result = simulate(replace(scenario, options=options))
     return replace(result, scenario=scenario)

@@ -192,7 +192,7 @@ def test_a_handler_without_exceptions_has_no_failure() -> None:
     assert simulate(Scenario(**SMALL, faults=PROFILES["harsh"])).handler_failed is None
 
 
-# -- and yet nothing is overlooked ----------------------------------------------------------------
+# -- violations are still detected ----------------------------------------------------------------
 
 
 def with_scene(monkeypatch: pytest.MonkeyPatch, handler: Any) -> tuple[Result, list[str]]:
@@ -259,7 +259,7 @@ def test_a_pull_host_that_fails_by_itself_is_a_violation(monkeypatch: pytest.Mon
     assert result.handler_failed is None
 
 
-# -- numbers that are none ------------------------------------------------------------------------
+# -- infinite and invalid numbers -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

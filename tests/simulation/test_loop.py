@@ -31,12 +31,12 @@ def test_a_frozen_process_resumes_and_a_dead_one_does_not() -> None:
     async def scene() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
-        heard: list[tuple[str, float]] = []
+        records: list[tuple[str, float]] = []
 
         async def tick(process: HostProcess) -> None:
             while True:
                 await asyncio.sleep(1)
-                heard.append((process.name, loop.time()))
+                records.append((process.name, loop.time()))
 
         ticking: list[asyncio.Task[None]] = []
         frozen, dead, well = HostProcess("frozen"), HostProcess("dead"), HostProcess("well")
@@ -46,19 +46,19 @@ def test_a_frozen_process_resumes_and_a_dead_one_does_not() -> None:
         frozen.frozen = True
         loop.kill(dead)
         await asyncio.sleep(10)
-        heard.append(("thaw", loop.time()))
+        records.append(("thaw", loop.time()))
         loop.thaw(frozen)
         await asyncio.sleep(1.5)
         loop.kill(frozen)
         loop.kill(well)
-        return heard
+        return records
 
-    heard = run(scene())
-    thaw = heard.index(next(record for record in heard if record[0] == "thaw"))
-    assert [name for name, _ in heard[:thaw]].count("frozen") == 2
-    assert [name for name, _ in heard].count("dead") == 2
-    assert [name for name, _ in heard[thaw:]].count("frozen") == 2
-    assert [name for name, _ in heard[:thaw]].count("well") == 12
+    records = run(scene())
+    thaw = records.index(next(record for record in records if record[0] == "thaw"))
+    assert [name for name, _ in records[:thaw]].count("frozen") == 2
+    assert [name for name, _ in records].count("dead") == 2
+    assert [name for name, _ in records[thaw:]].count("frozen") == 2
+    assert [name for name, _ in records[:thaw]].count("well") == 12
 
 
 def test_a_host_clock_may_be_ahead_and_fast() -> None:

@@ -28,6 +28,8 @@ REPRESENTATIVES = {
     "I12": "a_hand_over_has_no_deadline",
     "I13": "a_stop_that_never_ends",
     "I15": "position_ignores_the_checkpoint",
+    "I16": "a_failing_store_raises_in_the_handler",
+    "I18": "expired_events_are_not_reported",
 }
 
 

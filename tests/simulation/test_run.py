@@ -75,7 +75,7 @@ def test_an_empty_scenario_is_refused() -> None:
     for wrong in ({"hosts": 0}, {"partitions": 0}, {"hours": 0.0}):
         with pytest.raises(OptionError, match="at least one host"):
             Scenario(**{**SMALL, **wrong})
-    with pytest.raises(OptionError, match="unknown face"):
+    with pytest.raises(OptionError, match="invalid processor API 'poker'"):
         simulate(Scenario(**SMALL, face="poker"))
 
 

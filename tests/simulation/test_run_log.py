@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from tests.simulation.run_log import (
     BEGIN,
     END,
     SeedResult,
+    code_of,
     code_version,
     put_on_page,
     read,
@@ -31,7 +35,9 @@ from tests.simulation.scenarios import (
     options_of,
     scenario_of,
     timing_of,
+    with_user_code,
 )
+from tests.spark.waiting import until
 
 
 def test_360_seeds_cover_every_strategy_api_and_store_together() -> None:
@@ -40,6 +46,13 @@ def test_360_seeds_cover_every_strategy_api_and_store_together() -> None:
     assert len(covered) == len(STRATEGIES) * len(FACES) * len(SEMANTICS)
     assert {(1, 1), (6, 12)} <= {(s.hosts, s.partitions) for s in scenarios}
     assert {timing_of(seed) for seed in range(1, 361)} == set(TIMINGS)
+    user_code = [with_user_code(seed, options_of("default")) for seed in range(1, 361)]
+    assert {(each.checkpoints.on, each.poison.then) for each in user_code} == {
+        (True, "skip"),
+        (True, "stop"),
+        (False, "skip"),
+        (False, "stop"),
+    }
     assert all(options_of(name).lease_s >= 3 * options_of(name).interval_s for name in TIMINGS)
     assert set(STRATEGIES) == set(REGISTERED)
 
@@ -69,8 +82,10 @@ def test_a_log_is_read_back_without_its_truncated_line(tmp_path: Path) -> None:
     assert page.startswith(f"above {BEGIN}\nRun so far: 2 of")
     assert page.endswith(f"{END} below")
     assert "1 violated an invariant" in page
-    assert "2 of the seeds ran with the present version of the code\n(`abc`)" in page
+    assert "All of them ran with the present version of the code (`abc`)." in page
     assert "old" not in page
+    mixed = put_on_page(f"{BEGIN}{END}", total([first, replace(first, code="of last week")], "abc"))
+    assert "1 of the seeds ran with the present version of the code\n(`abc`), the others" in mixed
 
 
 def test_a_stopped_run_continues_and_repeats_failed_seeds(
@@ -114,3 +129,46 @@ def test_a_change_in_a_sub_package_is_another_version(
 
 def _json(result: SeedResult) -> str:
     return json.dumps({name: getattr(result, name) for name in SeedResult.__slots__})
+
+
+def test_comments_and_docstrings_do_not_change_the_version() -> None:
+    plain = code_of("def f(x: int) -> int:\n    return x + 1\n")
+    documented = 'def f(x: int) -> int:\n    """F."""\n    return x + 1  # why\n'
+    reworded = 'def f(x: int) -> int:\n    """Another text."""\n    return x + 1\n'
+    assert code_of(documented) == code_of(reworded)
+    assert code_of("def f(x: int) -> int:\n    return x + 2\n") != plain
+
+
+def test_a_short_run_with_worker_processes(tmp_path: Path) -> None:
+    """Its workers end with the process that started them, also if that is killed."""
+    log = tmp_path / "log.jsonl"
+    command = [sys.executable, "-m", "tests.simulation", "--jobs", "2", "--log", str(log)]
+    completed = subprocess.run(
+        [*command, "--seeds", "3"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert len(log.read_text().splitlines()) == 3
+    with subprocess.Popen([*command, "--first", "10"], stdout=subprocess.DEVNULL) as runner:
+        until(lambda: len(children(runner.pid)) >= 3)  # two workers, and a tracker of resources
+        started = set(children(runner.pid))
+        runner.kill()
+    until(lambda: not started & running())
+
+
+def children(parent: int) -> list[int]:
+    return [pid for pid, (_, its_parent) in processes().items() if its_parent == parent]
+
+
+def running() -> set[int]:
+    return {pid for pid, (state, _) in processes().items() if state != "Z"}
+
+
+def processes() -> dict[int, tuple[str, int]]:
+    """The state and the parent of every process."""
+    stats = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            stats.append(path.read_text())
+    # The number, the name in parentheses, the state, the number of the parent.
+    fields = ((stat.split()[0], stat.rpartition(")")[2].split()) for stat in stats)
+    return {int(pid): (rest[0], int(rest[1])) for pid, rest in fields}

@@ -23,6 +23,7 @@ from pathlib import Path
 # lost        a checkpoint was refused: OwnershipLost
 # late        it was written without our own fence (note: granted, refused or unknown)
 # released    the row was given up in good order
+# raised      a checkpoint raised something else in the handler (note: its type)
 # error       an error was reported (note: its type)
 # ack         the hub has acknowledged the events `first` to `last` of the sender
 

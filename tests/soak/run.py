@@ -1,6 +1,7 @@
 """A soak: real processes are killed, suspended and restarted while events flow; then checked.
 
     python -m tests.soak.run --minutes 30 --seed 7 [--store sqlite] [--hosts 5] [--partitions 16]
+                             [--apis pull class functions | --apis fixed]
 
 The seed determines the faults; their timing depends on the machine, so two runs of a seed are not
 identical. If an invariant is violated it exits with status 1 and keeps the records.
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -30,11 +32,12 @@ from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
 from tests.soak import script
 from tests.soak.fleet import AzuriteStore, Fleet, SqliteFile, Store, suspended
-from tests.soak.host import LEASE_S
+from tests.soak.host import CLASS, FIXED, FUNCTIONS, LEASE_S, PULL
 from tests.soak.script import Step
 from tests.soak.verify import Evidence, Verdict, verify
 
 HOSTS, PARTITIONS = 5, 16
+APIS = (PULL, CLASS, FUNCTIONS)  # in turn; fixed hosts do not share with others
 HOSTS_MIN = 2  # never fewer than these
 TAKES_ONE = ("kill", "leave")
 RECEIVE_S = 30.0
@@ -45,8 +48,17 @@ Report = Callable[[str], None]
 class Soak:
     """One fleet, and the faults injected into it."""
 
-    def __init__(self, fleet: Fleet, rng: Random, report: Report, lease_s: float = LEASE_S) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        rng: Random,
+        report: Report,
+        lease_s: float = LEASE_S,
+        apis: Sequence[str] = APIS,
+    ) -> None:
         self.fleet, self.rng, self.report, self.lease_s = fleet, rng, report, lease_s
+        self._apis = cycle(apis)
+        self.moves = FIXED not in apis
         self.done: Counter[str] = Counter()
         self.frozen: list[str] = []  # hosts that were suspended for longer than a lease
 
@@ -72,14 +84,22 @@ class Soak:
 
     def join(self) -> str:
         times = {"renew_s": self.lease_s / 4, "interval_s": self.lease_s / 6}
-        return self.fleet.join(lease_s=self.lease_s, **times).name
+        api, partitions = next(self._apis), len(self.fleet.partitions)
+        host = self.fleet.join(lease_s=self.lease_s, **times, api=api, partitions=partitions)
+        return host.name
 
     def _any_host(self) -> str:
         return self.rng.choice(sorted(self.fleet.hosts))
 
+    def _host_at_work(self) -> str:
+        """A host that has handled the last batch of some partition."""
+        self.fleet.reader.read_new()
+        recent = {r.partition: r.host for r in self.fleet.reader.records if r.event == "in"}
+        return self.rng.choice(sorted(set(recent.values()) & self.fleet.hosts.keys()))
+
     def _join(self, step: Step) -> None:
         name = self.join()
-        if not step.hurried:
+        if not step.hurried and self.moves:  # a fixed host gets only what is free
             self.fleet.until(lambda: self.works(name), f"{name} to get its share")
 
     def works(self, name: str) -> bool:
@@ -95,7 +115,7 @@ class Soak:
 
     def _freeze(self, step: Step) -> None:
         """Suspend a host with a batch in hand; after a lease, other hosts take over."""
-        name = self._any_host()
+        name = self._any_host() if self.moves else self._host_at_work()
         process = self.fleet.hosts[name].process
         self.fleet.until(lambda: bool(self.fleet.in_hand(name)), f"{name} to be at work")
         while True:
@@ -185,12 +205,13 @@ def soak(
     partitions: int = PARTITIONS,
     lease_s: float = LEASE_S,
     first: Sequence[str] = script.BAG,
+    apis: Sequence[str] = APIS,
     report: Report = lambda text: None,
 ) -> tuple[Soak, Verdict]:
     """At least one bag of faults, more until the time is up, then recovery and the verdict."""
     rng = Random(seed)
     with store_of(kind, folder) as store, Fleet(folder, store, partitions) as fleet:
-        run = Soak(fleet, rng, report, lease_s)
+        run = Soak(fleet, rng, report, lease_s, apis)
         ends_s = time.monotonic() + seconds
         run.start(hosts)
         for number, step in enumerate(script.steps(rng, first=first)):
@@ -207,6 +228,7 @@ def main() -> int:
     parser.add_argument("--store", choices=["blob", "sqlite"], default="blob")
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
+    parser.add_argument("--apis", nargs="+", choices=[*APIS, FIXED], default=list(APIS))
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{options.seed}-"))
     began_s = time.monotonic()
@@ -223,6 +245,7 @@ def main() -> int:
             seconds=options.minutes * 60,
             hosts=options.hosts,
             partitions=options.partitions,
+            apis=options.apis,
             report=report,
         )
         violations = verdict.violations

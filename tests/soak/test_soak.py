@@ -29,6 +29,15 @@ def test_no_event_is_lost_when_processes_die(
     assert verdict.refused > 0, "the suspended host continued too late"
 
 
+@pytest.mark.soak
+def test_no_event_is_lost_with_fixed_hosts(tmp_path: Path) -> None:
+    run, verdict = soak(5, "sqlite", tmp_path, hosts=3, partitions=6, lease_s=3.0, apis=["fixed"])
+    assert verdict.violations == ()
+    assert set(run.done) == set(script.BAG)
+    assert verdict.events > 300
+    assert verdict.refused > 0, "the suspended host continued too late"
+
+
 def test_no_event_is_lost_with_blobs(tmp_path: Path) -> None:
     """The same with blobs, but smaller and with a short lease."""
     run, verdict = soak(

@@ -170,6 +170,12 @@ def out_of_order() -> History:
     return history
 
 
+def with_record(event: str, note: str) -> History:
+    history = clean_move()
+    history.write(event, "h1", 1, 3, 3, note=note)
+    return history
+
+
 BROKEN: list[tuple[Callable[[], Evidence], str]] = [
     (lambda: changed(crash(), 0, last=10).evidence(), "acknowledged and gone: 10"),
     (lambda: without(clean_move(), -3).evidence(), "never handled: 6, 7, 8, 9"),
@@ -183,6 +189,8 @@ BROKEN: list[tuple[Callable[[], Evidence], str]] = [
     (lambda: continues_after_it_was_fenced().evidence(), "was handed 2 batches after"),
     (lambda: repeats_on_a_clean_move().evidence(), "ended cleanly at 5"),
     (lambda: two_at_once_on_a_clean_move().evidence(), "was still at work"),
+    (lambda: with_record("raised", "StoreUnavailable").evidence(), "got StoreUnavailable in its"),
+    (lambda: with_record("error", "PoisonEvent").evidence(), "an event became poison at h1"),
 ]
 
 

@@ -106,6 +106,7 @@ def verify(evidence: Evidence) -> Verdict:
         epochs_have_one_host,
         fenced_for_good,
         clean_is_clean,
+        outages_do_not_raise,
     )
     return evaluate(evidence, terms, checks)
 
@@ -312,6 +313,15 @@ def clean_is_clean(evidence: Evidence, terms: Terms) -> Iterator[str]:
                 yield f"{after.name}: began at {began}; {before.name} ended cleanly at {last.last}"
             if last.out_s is None or last.out_s > after.began_s:
                 yield f"{after.name}: began while {before.name} was still at work"
+
+
+def outages_do_not_raise(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """A checkpoint in a handler raises nothing but OwnershipLost, and no event becomes poison."""
+    for record in evidence.records:
+        if record.event == "raised":
+            yield f"partition {record.partition}: {record.host} got {record.note} in its handler"
+        if record.event == "error" and record.note == "PoisonEvent":
+            yield f"partition {record.partition}: an event became poison at {record.host}"
 
 
 def all_terms(terms: Terms) -> Iterator[Term]:

@@ -24,7 +24,7 @@ RECEIVE_S = 60.0
 def spark() -> Iterator[SparkSession]:
     from pumphouse.spark import session
 
-    running = session("tests", "local[2]", {"spark.log.level": "OFF"})
+    running = session("tests", "local[4]", {"spark.log.level": "OFF"})
     yield running
     running.stop()
 

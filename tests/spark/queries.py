@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 
+from benchmarks._spark_start import start_query
 from tests.spark.conftest import Hub
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class FileSink:
         writer = frame.writeStream.format("parquet").option("path", str(folder / "rows"))
         writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
         chosen = trigger or {"processingTime": "0 seconds"}
-        self.query: StreamingQuery = writer.trigger(**chosen).start()
+        self.query: StreamingQuery = start_query(writer.trigger(**chosen).start)
 
     def bodies(self) -> list[str]:
         """The bodies of the committed rows, read without a Spark job."""

@@ -22,7 +22,9 @@ FAST_RETRIES = {"retry.backoff": "20ms"}
 
 
 def options_for(hub: Hub, **options: str) -> dict[str, str]:
-    return {"connectionString": hub.connection} | FAST_RETRIES | options
+    named = "name" in options
+    connection = hub.embedded.connection_string() if named else hub.connection
+    return {"connectionString": connection} | FAST_RETRIES | options
 
 
 def read_batch(hub: Hub, **options: str) -> Counter[str]:

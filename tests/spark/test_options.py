@@ -117,11 +117,12 @@ def test_options_of_spark_itself_are_accepted() -> None:
         ),
         ({"arrowBatchRows": "40000"}, "at least 1 and at most 32,768"),
         ({"metricPlugin": "os.system"}, "invalid metricPlugin 'os.system': use module:callable"),
+        ({"name": "meters"}, "the hub is named twice: name=meters, and EntityPath=sensors in"),
         ({"retry.backoff": "0"}, "invalid retry.backoff '0': use a duration above zero"),
         ({"consumerGroup": " "}, "consumerGroup is empty; name one"),
         (
             {"maxEventsPerTrigger": "1", "eventhubs.maxEventsPerTrigger": "2"},
-            "maxEventsPerTrigger is given twice, with and without eventhubs., and differs",
+            "given twice, with and without eventhubs., and the values differ",
         ),
         (
             {"maxBytesPerTrigger": "1m", "taskFeedback": "false"},
@@ -136,6 +137,56 @@ def test_options_of_spark_itself_are_accepted() -> None:
 def test_an_invalid_option_is_named(given: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason.replace("?", r"\?")):
         with_string(given)
+
+
+SECRETS = (
+    "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=hidden;",
+    "endpoint = sb://ns/; shared access key = hidden",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hidden",
+    "SharedAccessSignature sr=ns&sig=hidden",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "startingPosition", "startingPositions", "consumerGroup", "name", "path", "partitions",
+        "maxEventsPerTrigger", "conectionString", "checkpointLocation", "eventhubs.host",
+    ],
+)  # fmt: skip
+def test_a_connection_string_in_another_option_is_not_shown(name: str, secret: str) -> None:
+    with pytest.raises(OptionError, match=f"the option {name} contains a connection") as failed:
+        with_string({name: secret})
+    assert "hidden" not in str(failed.value)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_connection_string_as_the_name_of_an_option_is_not_shown(secret: str) -> None:
+    with pytest.raises(OptionError, match="as the name of an option") as failed:
+        with_string({secret: "x"})
+    assert "hidden" not in str(failed.value)
+
+
+def in_environment(given: dict[str, str], **environment: str) -> SourceOptions:
+    return read_source(given, streaming=True, now_ms=0, environment=environment)
+
+
+def test_the_connection_string_may_be_in_the_environment() -> None:
+    assert in_environment({}, PUMPHOUSE_CONNECTION=STRING).identity.hub == "sensors"
+    variables = {"PUMPHOUSE_CONNECTION_MY_HUB": STRING, "PUMPHOUSE_CONNECTION": "Endpoint=x"}
+    assert in_environment({"alias": "my-hub"}, **variables).identity.hub == "sensors"
+    given = {"connectionString": STRING}
+    assert in_environment(given, PUMPHOUSE_CONNECTION="x").identity.hub == "sensors"
+    with pytest.raises(OptionError, match="has no variable PUMPHOUSE_CONNECTION_OTHER"):
+        in_environment({"alias": "other"}, PUMPHOUSE_CONNECTION=STRING)
+    for excluded in (given, {"fullyQualifiedNamespace": "ns", "name": "h"}):
+        with pytest.raises(OptionError, match=r"alias and .* exclude each other"):
+            in_environment({"alias": "my-hub"} | excluded, **variables)
+
+
+def test_a_hub_may_be_named_twice_with_one_name() -> None:
+    assert with_string({"name": "Sensors"}).identity.hub == "Sensors"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
-from pumphouse.spark.positions import read_position, read_positions
+from pumphouse.spark.positions import read_position, read_positions, read_timestamp
 
 NOW_MS = 1_000_000_000
 NINE = 1_763_197_200_000  # 2025-11-15T09:00:00Z
@@ -103,7 +103,7 @@ def test_positions_with_the_keys_of_the_scala_connector() -> None:
     key = json.dumps({"ehName": "Sensors", "partitionId": 3})
     written = json.dumps({key: {"offset": "-1", "seqNo": -1, "enqueuedTime": None}})
     assert read_positions("startingPositions", written, "sensors", NOW_MS) == {"3": EARLIEST}
-    with pytest.raises(OptionError, match="is for hub Sensors, and the query reads hub meters"):
+    with pytest.raises(OptionError, match="is for hub Sensors, but the query reads hub meters"):
         read_positions("startingPositions", written, "meters", NOW_MS)
 
 
@@ -113,3 +113,29 @@ def test_positions_with_the_keys_of_the_scala_connector() -> None:
 def test_an_invalid_map_of_positions_is_refused(written: str) -> None:
     with pytest.raises(OptionError, match="startingPositions"):
         read_positions("startingPositions", written, "sensors", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1763200000000", 1763200000000),
+        (" 0 ", 0),
+        ("2025-11-15T09:46:40Z", 1763200000000),
+        ("time:-1s", NOW_MS - 1000),
+    ],
+)
+def test_a_timestamp_is_ms_or_iso_text(text: str, ms: int) -> None:
+    position = read_timestamp("startingTimestamp", text, NOW_MS)
+    assert (position.kind, position.value, position.inclusive) == ("time", str(ms), True)
+
+
+@pytest.mark.parametrize("text", ["earliest", "seq:5", "soon", "-5", '{"seqNo": 5}'])
+def test_another_position_is_not_a_timestamp(text: str) -> None:
+    with pytest.raises(OptionError, match="startingTimestamp"):
+        read_timestamp("startingTimestamp", text, NOW_MS)
+
+
+@pytest.mark.parametrize("when", [1763200000000, "1763200000000", "2025-11-15T09:46:40Z"])
+def test_an_enqueued_time_is_ms_or_iso_text(when: object) -> None:
+    text = json.dumps({"enqueuedTime": when})
+    assert read_position("startingPosition", text, NOW_MS).value == "1763200000000"

@@ -125,3 +125,18 @@ def test_a_secret_is_neither_in_the_plan_nor_in_an_error(spark: SparkSession, hu
     with pytest.raises(Exception, match="signature") as failed:
         read(spark, hub, connectionString=wrong).collect()
     assert "d3Jvbmc=" not in str(failed.value)
+
+
+def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
+    """With the setting of `session()`, and without it."""
+    for partition in "01":
+        hub.send(*numbered(50), partition=partition)
+    chosen = "partition = '1' AND sequenceNumber >= 45 AND enqueuedTime > '2020-01-01'"
+    for enabled in ("true", "false"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
+        try:
+            frame = read(spark, hub).where(chosen)
+            assert bodies(frame) == numbered(50)[45:]
+            assert frame.rdd.getNumPartitions() == (1 if enabled == "true" else 2)
+        finally:
+            spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

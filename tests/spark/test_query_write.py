@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks._spark_start import start_query
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
 from tests.spark.conftest import Hub
@@ -35,9 +36,10 @@ def write(frame: DataFrame, hub: Hub, **options: str) -> None:
 def copy(frame: DataFrame, hub: Hub, checkpoint: Path) -> str:
     """Stream to a hub until the source has ended; the id of the query."""
     writer = frame.writeStream.format("eventhubs").trigger(availableNow=True)
-    query = writer.options(
+    writer = writer.options(
         connectionString=hub.connection, dedupProperties="true", checkpointLocation=str(checkpoint)
-    ).start()
+    )
+    query = start_query(writer.start)
     assert query.awaitTermination(ENDED_S)
     return str(query.id)
 
@@ -83,14 +85,15 @@ def test_rows_that_cannot_be_written_fail_the_query(spark: SparkSession, hub: Hu
 def test_a_stream_is_checked_before_there_are_rows(
     spark: SparkSession, hub: Hub, tmp_path: Path
 ) -> None:
-    given = {"connectionString": hub.connection, "checkpointLocation": str(tmp_path)}
+    namespace = hub.embedded.connection_string()
+    given = {"connectionString": namespace, "checkpointLocation": str(tmp_path)}
     for column, target, reason in (
         ("text", "sensors", "the column body .* is missing"),
         ("body", "nowhere", "nowhere"),
     ):
         writer = stream(spark, hub).selectExpr(f"body as {column}").writeStream.format("eventhubs")
         with pytest.raises(Exception, match=reason):
-            writer.options(**given, name=target).start().processAllAvailable()
+            start_query(writer.options(**given, name=target).start).processAllAvailable()
 
 
 def test_rows_of_two_jobs_have_different_identities(spark: SparkSession, hub: Hub) -> None:
@@ -163,3 +166,23 @@ def test_a_batch_that_is_written_twice_is_read_once(
         unique = drop_repeats(stream(spark, target, startingPosition="earliest"))
         sink = FileSink(unique.select("body"), tmp_path / "unique", availableNow=True)
         assert sink.end() == [*expected, "foreign", "foreign"]
+
+
+def test_rows_are_written_as_they_were_read(spark: SparkSession, hub: Hub) -> None:
+    """Columns that the hub sets are left out; a key chooses the partition."""
+    hub.embedded.create_hub("copy", 4)
+    copy = Hub(hub.embedded, "copy")
+    hub.send("a", partition="3")
+    hub.send("b", key="home-1")
+    read(spark, hub).write.format("eventhubs").mode("append").option(
+        "connectionString", copy.connection
+    ).save()
+    assert [event.body for event in copy.events()["3"] if event.partition_key is None] == [b"a"]
+    (keyed,) = [event for event in copy.all_events() if event.partition_key]
+    assert (keyed.body, keyed.partition_key) == (b"b", "home-1")
+
+
+def test_names_of_columns_may_have_any_case(spark: SparkSession, hub: Hub) -> None:
+    frame = rows(spark, 2).selectExpr("body AS BODY", "'home' AS partitionkey")
+    write(frame, hub)
+    assert {event.partition_key for event in hub.all_events()} == {"home"}

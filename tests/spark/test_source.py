@@ -31,7 +31,7 @@ from pumphouse.spark.lag.task_reports import TaskReport
 from pumphouse.spark.offsets import Span
 from pumphouse.spark.read.connections import connect, connections
 from pumphouse.spark.read.task import SpanProgress, spans_around_gap
-from pumphouse.spark.source import StreamReader
+from pumphouse.spark.source import BatchReader, StreamReader
 from tests.spark.conftest import Hub
 from tests.spark.readers import (
     SCHEMA,
@@ -271,7 +271,8 @@ def unavailable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_an_unavailable_partition_fails_the_query(hub: Hub, unavailable: set[str]) -> None:
     unavailable.add("2")
-    with Run(hub, **{"retry.total": "0"}) as run, pytest.raises(Exception, match="is moving"):
+    options = {"retry.total": "0", "outageTimeout": "0s"}
+    with Run(hub, **options) as run, pytest.raises(Exception, match="is moving"):
         run.plan()
 
 
@@ -298,7 +299,7 @@ def test_an_unavailable_partition_is_skipped_and_read_when_it_responds_again(
 def test_a_query_fails_if_no_partition_responds(hub: Hub, unavailable: set[str]) -> None:
     unavailable.update("0123")
     with (
-        Run(hub, unavailablePartitions="skip", **{"retry.total": "0"}) as run,
+        Run(hub, unavailablePartitions="skip", outageTimeout="0s", **{"retry.total": "0"}) as run,
         pytest.raises(Exception, match="does not respond"),
     ):
         run.plan()
@@ -332,7 +333,7 @@ def test_a_silent_connection_is_replaced(hub: Hub, driver: str) -> None:
 def test_without_max_silent_time_the_receiver_timeout_applies(hub: Hub) -> None:
     hub.send(*map(str, range(10)), partition="0")
     hub.embedded.faults.freeze("sensors", "0")
-    with pytest.raises(Exception, match="did not come"):
+    with pytest.raises(Exception, match="did not arrive within"):
         read_batch(hub, receiverTimeout="300ms")
 
 
@@ -396,3 +397,17 @@ def test_a_plugin_that_fails_does_not_fail_the_query(
     hub.send("a", partition="0")
     assert read_batch(hub, metricPlugin=f"{__name__}:raising") == {"0": 1}
     assert "metricPlugin" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [
+        ("no.such.module:call", "ModuleNotFoundError: No module named 'no'"),
+        (f"{__name__}:missing", "has no attribute 'missing'"),
+        (f"{__name__}:ROOT", "ROOT is not callable"),
+    ],
+)
+def test_a_plugin_is_checked_when_the_query_starts(hub: Hub, plugin: str, reason: str) -> None:
+    for reader in (StreamReader, BatchReader):
+        with pytest.raises(OptionError, match=f"invalid metricPlugin '{plugin}'.*{reason}"):
+            reader(options_for(hub, metricPlugin=plugin), SCHEMA)

@@ -1,1 +1,1 @@
-"""AMQP 1.0 as plain data: bytes to frames and back. No IO, nothing of event hubs."""
+"""AMQP 1.0 without IO: values, frames, messages, and the states of connections and links."""

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
 from pumphouse.amqp import sasl, states
 from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates, take_run
-from pumphouse.amqp.composites import (
-    Composite,
-    decode_performative,
-)
-from pumphouse.amqp.events import Closed, Event, Opened
+from pumphouse.amqp.composites import Composite, decode_performative
+from pumphouse.amqp.credit import RESOURCE_LIMIT, Budget, Limits
+from pumphouse.amqp.events import FRAMES_HANDLED, Closed, Event, Opened
 from pumphouse.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -35,6 +32,7 @@ from pumphouse.amqp.frames import (
     Frame,
     check_fits,
     encode_frame,
+    shorten,
 )
 from pumphouse.amqp.performatives import (
     Begin,
@@ -46,30 +44,17 @@ from pumphouse.amqp.performatives import (
     SaslOutcome,
     Transfer,
 )
-from pumphouse.amqp.session import Session
+from pumphouse.amqp.sasl import Login as Login
+from pumphouse.amqp.session import SESSION_BYTES, Session, check_name
 from pumphouse.errors import AuthError, RemoteProtocolError
 
 CLIENT, SERVER = "client", "server"
 
-ERROR_ROOM = 160  # upper bound of what a frame adds to the description of an error
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one connection. The first two are announced to the peer, the others enforced."""
-
-    max_frame_size: int = 65536  # as the service; at 1 MiB the official client sends slower
-    channel_max: int = 4999
-    links_max: int = 4096  # on all sessions together
-    held_bytes_max: int = 16 * 1024 * 1024  # of incomplete deliveries
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The SASL mechanism and response of a client."""
-
-    mechanism: str = sasl.ANONYMOUS
-    response: bytes = b""
+# The performative of a transfer is kept for the next frame of its delivery only up to this size.
+# Official clients need 40 bytes; a larger one could keep many decoded values alive.
+MORE_BYTES_MAX = 256
+# After this many frames without an event the caller gets one, so that other connections can run.
+QUIET_FRAMES = 128
 
 
 class Connection:
@@ -83,6 +68,7 @@ class Connection:
         limits: Limits | None = None,
         login: Login | None = None,
         authenticate: Callable[[SaslInit], None] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.role = role
         self.opening = opening
@@ -98,9 +84,15 @@ class Connection:
         self.sessions: dict[int, Session] = {}  # by the peer's channel
         self.requested: dict[int, Session] = {}  # by our channel: begins without a response
         self.ended: set[int] = set()  # channels on which late frames are ignored
-        self.held_bytes = 0
+        self.budget = budget or Budget(self.limits.held_bytes_max)
+        self.held_bytes = 0  # of incomplete deliveries
+        self.frame_bytes = 0  # of the frame that is being handled
+        self.unsent_bytes = 0  # of `data_to_send`
+        self.link_count = 0  # on all sessions
+        self.unflushed: dict[Session, None] = {}  # sessions with a pending disposition
         self._reader = ByteReader(self.limits.max_frame_size)
-        self._more: tuple[bytes, Transfer] | None = None  # the last transfer with more to follow
+        # The last transfer with `more` set: its encoded performative, and the decoded one.
+        self._more: tuple[bytes, Transfer] | None = None
         self._templates: TransferTemplates | None = None  # kept only if a link takes runs
         self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
@@ -126,10 +118,9 @@ class Connection:
     def close(self, error: Error | None = None) -> None:
         """Send a close, once. Nothing is sent after it."""
         if self.state in ("OPENED", "OPEN_SENT", "OPEN_PIPE", "CLOSE_RCVD"):
-            for session in self.sessions.values():
-                session.flush()
+            self.flush()
             self.step("send close")
-            self.send(Close(error=self.cut(error)))
+            self.send(Close(error=self.shorten(error)))
             self.silent = True
 
     def heartbeat(self) -> None:
@@ -139,15 +130,33 @@ class Connection:
 
     def data_to_send(self) -> list[bytes | bytearray]:
         """Return all bytes to send, in order, and clear them."""
-        for session in self.sessions.values():
-            session.flush()
+        self.flush()
         out, self._out = self._out, []
+        self.unsent_bytes = 0
         return out
+
+    def discard(self) -> None:
+        """Drop all sessions and links after the end, so that no reference cycle keeps them."""
+        self.state = "END"
+        for session in (*self.sessions.values(), *self.requested.values()):
+            session.discard()
+        self.sessions.clear()
+        self.requested.clear()
+        self.unflushed.clear()
+        self._events.clear()
+        self._out.clear()
+        self._reader = ByteReader(self.limits.max_frame_size)
+        self._more = self._templates = self.authenticate = None
+
+    def flush(self) -> None:
+        """Send the pending dispositions of all sessions."""
+        for session in [*self.unflushed]:
+            session.flush()
 
     # -- for sessions and links -------------------------------------------------------------------
 
     def step(self, action: str) -> None:
-        self.state = states.step(states.CONNECTION, "connection", self.state, action)
+        self.state = states.step(states.CONNECTION, "connection", None, self.state, action)
 
     def emit(self, event: Event) -> None:
         self._events.append(event)
@@ -155,75 +164,83 @@ class Connection:
     def write(self, data: bytes | bytearray) -> None:
         if not self.silent:
             self._out.append(data)
+            self.unsent_bytes += len(data)
 
     def send(self, performative: Composite, channel: int = 0) -> None:
         frame = encode_frame(performative, channel)
         self.write(check_fits(frame, self.remote_frame_max))
 
-    def cut(self, error: Error | None) -> Error | None:
-        """The error with its description shortened to the frame size of the peer."""
-        text = ((error and error.description) or "").encode()
-        room = self.remote_frame_max - ERROR_ROOM
-        if error is None or len(text) <= room:
-            return error
-        return replace(error, description=text[:room].decode("utf-8", "ignore"))
+    def shorten(self, error: Error | None) -> Error | None:
+        return shorten(error, self.remote_frame_max)
 
     def hold(self, amount: int) -> None:
-        """Count the bytes of incomplete deliveries, over all links."""
+        """Count bytes that are held for the peer; raises beyond the limit of the connection."""
+        self.budget.hold(amount)
+        if amount > 0:
+            self.budget.check()
+
+    def hold_piece(self, amount: int) -> None:
+        """Count bytes of incomplete deliveries, over all links; raises beyond the limit."""
         self.held_bytes += amount
-        if self.held_bytes > self.limits.held_bytes_max:
-            raise RemoteProtocolError(
-                f"unfinished deliveries hold {self.held_bytes} bytes, "
-                f"the limit is {self.limits.held_bytes_max} on one connection",
-                "amqp:resource-limit-exceeded",
-            )
+        self.hold(amount)
 
     def check_room(self) -> None:
         """Raise if the peer may not attach another link."""
-        if sum(len(s.links) for s in self.sessions.values()) >= self.limits.links_max:
+        if self.link_count >= self.limits.links_max:
             raise RemoteProtocolError(
-                f"more than {self.limits.links_max} links on one connection",
-                "amqp:resource-limit-exceeded",
+                f"more than {self.limits.links_max} links on one connection", RESOURCE_LIMIT
             )
 
     def learn_templates(self) -> None:
-        """Keep transfer templates, because a link takes runs."""
+        """Keep transfer templates from now on, because a link takes runs."""
         self._templates = self._templates or TransferTemplates()
 
     def forget(self, session: Session) -> None:
         if session.remote_channel is not None:
             self.sessions.pop(session.remote_channel, None)
+            self.hold(-SESSION_BYTES)
             self.ended.add(session.remote_channel)
+
+    @property
+    def pending_bytes(self) -> int:
+        """The number of received bytes of the incomplete frame."""
+        return self._reader.pending
 
     # -- receiving --------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Iterator[Event]:
         """Take received bytes and yield events. The caller must consume all events.
 
-        A frame is decoded only after the events of the frames before it are handled. So an attach
-        is answered before the credit after it is counted, and events before a protocol error are
-        yielded before the error is raised.
+        A frame is decoded only after the caller has handled the events of all earlier frames. So
+        the caller responds to an attach before a flow that follows it is counted, and it gets all
+        events that precede a protocol error before the error is raised.
         """
         if self.state != "END":
             self._reader.feed(data)
         try:
+            quiet_frames = 0
             while self._events or self.take():
                 if self._events:
                     yield self._events.popleft()
-        except RemoteProtocolError as wrong:
-            self.close_for(wrong)
+                    continue
+                quiet_frames += 1
+                if quiet_frames % QUIET_FRAMES == 0:
+                    yield FRAMES_HANDLED
+            self._reader.release()
+        except RemoteProtocolError as error:
+            self.close_after(error)
             raise
         except AuthError:
             self.state = "END"
             raise
 
-    def close_for(self, wrong: RemoteProtocolError) -> None:
+    def close_after(self, error: RemoteProtocolError) -> None:
         """Report a protocol error to the peer, in the current protocol layer."""
         if self.role == SERVER and self.layer == "header":
             self.write(AMQP_HEADER if self.logged_in else SASL_HEADER)
         if self.role == SERVER and self.state in ("HDR_EXCH", "OPEN_RCVD"):
             self.open()
-        self.close(Error(condition=wrong.condition, description=str(wrong)[:1000]))
+        self.close(Error(condition=error.condition, description=str(error)[:1000]))
         self.state = "END"
 
     def take(self) -> bool:
@@ -244,13 +261,13 @@ class Connection:
         return True
 
     def take_run(self, templates: TransferTemplates) -> bool:
-        """Consume a run of transfers that match a template; False if the next does not."""
+        """Consume a run of transfers that match a template; False if there is none."""
         data, pos = self._reader.rest
         template = templates.find(data, pos)
         session = self.sessions.get(template.channel) if template is not None else None
         if template is None or session is None or self.silent:
             return False
-        link = session.run_link(template.handle)
+        link = session.link_for_run(template.handle)
         if link is None:
             return False
         payloads, pos = take_run(data, pos, template, self.limits.max_frame_size)
@@ -267,11 +284,14 @@ class Connection:
             return False
         if header == SASL_HEADER and not self.logged_in:
             self.on_sasl_header()
-        # A client may omit the login; a server that omits it did not understand our header.
+        # A client may omit the SASL login. A server may not: our first header requested SASL.
         elif header == AMQP_HEADER and (self.logged_in or self.role == SERVER):
             self.on_amqp_header()
         else:
-            raise RemoteProtocolError(f"protocol header {header!r} is not supported")
+            expected = AMQP_HEADER if self.logged_in else SASL_HEADER
+            raise RemoteProtocolError(
+                f"protocol header {header!r} is not supported, expected {expected!r}"
+            )
         return True
 
     def on_sasl_header(self) -> None:
@@ -295,7 +315,7 @@ class Connection:
             case SaslInit() if self.role == SERVER:
                 self.on_sasl_init(performative)
             case SaslMechanisms() if self.role == CLIENT:
-                sasl.choose(performative, self.login.mechanism)
+                sasl.check_offered(performative, self.login.mechanism)
                 self.send_sasl(
                     SaslInit(
                         mechanism=self.login.mechanism,
@@ -338,16 +358,17 @@ class Connection:
             raise RemoteProtocolError(f"frame type {frame.kind}, expected 0 (AMQP)")
         if frame.start == frame.end:
             return  # a heartbeat
-        performative, after = self.decode(frame)
+        performative, payload_start = self.decode(frame)
+        self.frame_bytes = frame.end - frame.start
         if self.silent and not isinstance(performative, Open | Close):
             return  # sent before the peer received our close
         session = self.sessions.get(frame.channel)
         if session is not None and not isinstance(performative, Open | Close | Begin):
             payload = b""
             if isinstance(performative, Transfer):
-                payload = frame.data[after : frame.end]
+                payload = frame.data[payload_start : frame.end]
                 if self._templates is not None:
-                    self._templates.learn(frame, performative, after)
+                    self._templates.learn(frame, performative, payload_start)
             session.on_frame(performative, payload)
         else:
             self.on_connection_frame(frame.channel, performative)
@@ -357,10 +378,11 @@ class Connection:
         # All frames of a large delivery have the same performative: it is decoded once.
         if self._more and frame.data.startswith(self._more[0], frame.start, frame.end):
             return self._more[1], frame.start + len(self._more[0])
-        performative, after = decode_performative(frame.data, frame.start, frame.end)
-        if isinstance(performative, Transfer) and performative.more:
-            self._more = frame.data[frame.start : after], performative
-        return performative, after
+        performative, payload_start = decode_performative(frame.data, frame.start, frame.end)
+        size = payload_start - frame.start
+        if isinstance(performative, Transfer) and performative.more and size <= MORE_BYTES_MAX:
+            self._more = frame.data[frame.start : payload_start], performative
+        return performative, payload_start
 
     def on_connection_frame(self, channel: int, performative: Composite) -> None:
         match performative:
@@ -382,10 +404,19 @@ class Connection:
         self.step("receive open")
         if opening.max_frame_size < MIN_MAX_FRAME:
             raise RemoteProtocolError(
-                f"open.max-frame-size is {opening.max_frame_size}, the least is {MIN_MAX_FRAME}",
+                f"open.max-frame-size is {opening.max_frame_size}, the minimum is {MIN_MAX_FRAME}",
                 "amqp:invalid-field",
             )
-        self.remote = opening
+        check_name("open.container-id", opening.container_id)
+        check_name("open.hostname", opening.hostname or "")
+        self.hold(self.frame_bytes)
+        # The rest is not used, and its maps and lists may be large.
+        self.remote = Open(
+            container_id=opening.container_id,
+            max_frame_size=opening.max_frame_size,
+            channel_max=opening.channel_max,
+            idle_time_out=opening.idle_time_out,
+        )
         self.remote_frame_max = opening.max_frame_size
         if self.state == "OPEN_RCVD":
             self.open()
@@ -398,17 +429,19 @@ class Connection:
 
     def on_begin(self, channel: int, begin: Begin) -> None:
         if channel in self.sessions or channel > self.limits.channel_max:
-            raise RemoteProtocolError(f"begin on channel {channel}, which is in use or too high")
+            raise RemoteProtocolError(
+                f"begin on channel {channel}, which is in use or above {self.limits.channel_max}"
+            )
         self.ended.discard(channel)
         if begin.remote_channel is None:
             session = Session(self, channel)
         else:
-            answered = self.requested.pop(begin.remote_channel, None)
-            if answered is None:
+            requested = self.requested.pop(begin.remote_channel, None)
+            if requested is None:
                 raise RemoteProtocolError(
-                    f"begin responds to channel {begin.remote_channel}, which was not requested"
+                    f"begin.remote-channel is {begin.remote_channel}, where no begin was sent"
                 )
-            session = answered
+            session = requested
         session.remote_channel = channel
         self.sessions[channel] = session
         session.on_begin(begin)

@@ -37,6 +37,14 @@ MAX_DEPTH = 32
 # size of the input does not limit them, so ten bytes could request gigabytes.
 MAX_EMPTY_ITEMS = 65536
 
+# Keys of one map. An event of 1 MiB has room for more only with keys of a few bytes.
+MAX_KEYS = 65536
+
+# Keys of one map with the same hash as another one. A dict compares such keys with each other, so
+# its cost grows with the square of their number. Hashes of text are random, but a peer can choose
+# numbers and UUIDs with equal hashes. Of the usual keys, only -1 and -2 have the same hash.
+MAX_EQUAL_HASHES = 16
+
 NAMES = {
     0x40: "null",
     0x41: "true",

@@ -3,12 +3,13 @@
 The coefficient is one binary integer, beside a sign and a biased exponent:
 
     s | exponent | coefficient            exponent does not begin with the bits 11
-    s | 11 | exponent | coefficient       two bits shorter; the coefficient begins with 100
+    s | 11 | exponent | coefficient       the coefficient without its first three bits, 100
     s | 11110 ...                         infinity
     s | 11111 | q | ... | payload         NaN, signalling when q is 1
 
-The second form exists because 10**7 - 1 needs 24 bits and the first form has 23 for it (and
-likewise in 64 bits). In 128 bits the first form holds every coefficient.
+The second form exists because the largest coefficient of decimal32, 10**7 - 1, needs 24 bits and
+the first form has 23 bits for it. The same holds for decimal64. In decimal128 the first form holds
+every coefficient.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ DECIMAL128 = Format("decimal128", bits=128, digits=34, exponent_bits=14, bias=61
 
 
 def unpack(form: Format, raw: bytes) -> Decimal:
-    """The number in these bytes. Every bit pattern is a number; nothing is rounded."""
+    """The number in these bytes. Every bit pattern is valid; nothing is rounded."""
     if len(raw) * 8 != form.bits:
         raise LocalProtocolError(f"a {form.name} has {form.bits // 8} bytes, not {len(raw)}")
     word = int.from_bytes(raw, "big")
@@ -90,7 +91,7 @@ def pack(form: Format, value: Decimal) -> bytes:
 
 
 def _finite(form: Format, text: str, exponent: int, value: Decimal) -> int:
-    """The word without its sign.
+    """The encoded word of a finite number, without its sign bit.
 
     Trailing zeros of `text` move into or out of the exponent if the number fits only then: 1E+96 is
     stored as 1000000E+90.
@@ -103,8 +104,11 @@ def _finite(form: Format, text: str, exponent: int, value: Decimal) -> int:
     exponent += drop
     add = max(exponent - form.exponent_max, 0)
     if exponent < 0 or len(text) + add > form.digits:
-        problem = f"{form.name} has {form.digits} digits and cannot hold {value:.40g} exactly"
-        raise LocalProtocolError(f"{problem}; round it first")
+        exponents = f"exponents from {-form.bias} to {form.exponent_max - form.bias}"
+        raise LocalProtocolError(
+            f"{form.name} has {form.digits} digits and {exponents} and cannot hold "
+            f"{value:.40g} exactly; round it first"
+        )
     coefficient = int(text + "0" * add or "0")
     exponent -= add
     width = form.coefficient_bits

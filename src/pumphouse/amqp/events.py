@@ -48,7 +48,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class AttachAsked:
-    """The peer requests a link. Respond with `link.answer()` or `link.refuse()`."""
+    """The peer requests a link. Respond with `link.send_attach()` or `link.refuse()`."""
 
     link: Link
     attach: Attach
@@ -113,11 +113,19 @@ class Disposed:
     """The peer reported the outcome of the deliveries `first` to `last`."""
 
     session: Session
-    role: bool
+    role: bool  # of the peer: RECEIVER or SENDER
     first: int
     last: int
     settled: bool
     state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FramesHandled:
+    """Many frames were handled that caused no event. The caller may let other tasks run."""
+
+
+FRAMES_HANDLED = FramesHandled()
 
 
 Event = (
@@ -133,4 +141,5 @@ Event = (
     | Delivered
     | RunDelivered
     | Disposed
+    | FramesHandled
 )

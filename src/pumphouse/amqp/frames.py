@@ -8,20 +8,23 @@
       +-------+-------+---------------+
     8 | extended header, then body ...
 
-A stream begins with one or two protocol headers of eight bytes ("AMQP", id, 1.0.0). Only frames
-follow. `ByteReader` holds the bytes that are received and not yet consumed: at most one incomplete
-frame besides the bytes of the last `feed`.
+A stream begins with a protocol header of eight bytes ("AMQP", id, 1.0.0). Frames follow. With SASL
+there are two headers: one before the SASL frames, one after them. `ByteReader` holds the bytes that
+are received and not yet consumed: at most one incomplete frame besides the bytes of the last
+`feed`.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import NamedTuple
 
 from pumphouse.amqp.composites import (
     Composite,
     encode_performative,
 )
+from pumphouse.amqp.performatives import Error
 from pumphouse.errors import LocalProtocolError, RemoteProtocolError
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
@@ -31,6 +34,8 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_FRAME, SASL_FRAME = 0, 1
 MIN_MAX_FRAME = 512  # the smallest limit that a peer may announce
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # a heartbeat
+
+ERROR_ROOM = 160  # upper bound of what a frame adds to the description of an error
 
 HEAD = struct.Struct(">IBBH")
 
@@ -52,20 +57,35 @@ class ByteReader:
         self.max_frame_size = max_frame_size
         self._data = b""
         self._pos = 0
-        self._consumed = 0  # bytes of the stream before _data: error messages count from its start
+        self._consumed = 0  # bytes of the stream before _data, for the positions in errors
+        # Bytes after _data, while an incomplete frame needs more. They are joined only once: a peer
+        # may send a frame of 64 KiB byte by byte.
+        self._late = bytearray()
+        self._missing = 0
 
     def feed(self, data: bytes) -> None:
+        if len(self._late) + len(data) < self._missing:
+            self._late += data
+            return
         self._consumed += self._pos
-        self._data = self._data[self._pos :] + data if self._pos < len(self._data) else data
+        rest = self._data[self._pos :] + self._late
+        self._data = bytes(rest) + data if rest else data
+        self._pos = self._missing = 0
+        self._late.clear()
+
+    def release(self) -> None:
+        """Drop the consumed bytes: an idle connection holds at most one incomplete frame."""
+        self._consumed += self._pos
+        self._data = self._data[self._pos :]
         self._pos = 0
 
     @property
     def pending(self) -> int:
         """The number of received bytes that are not consumed."""
-        return len(self._data) - self._pos
+        return len(self._data) - self._pos + len(self._late)
 
     def header(self) -> bytes | None:
-        """The next protocol header; None if it is incomplete."""
+        """Consume the next protocol header; None if it is incomplete."""
         header = self._data[self._pos : self._pos + 8]
         if not b"AMQP".startswith(header[:4]):
             raise self.error(f"expected a protocol header 'AMQP...', found {bytes(header)!r}")
@@ -75,15 +95,16 @@ class ByteReader:
         return bytes(header)
 
     def frame(self) -> Frame | None:
-        """The next frame; None if it is incomplete."""
+        """Consume the next frame; None if it is incomplete."""
         data, pos = self._data, self._pos
         if len(data) - pos < 8:
             return None
         size, doff, kind, channel = HEAD.unpack_from(data, pos)
         if size > self.max_frame_size or size < 8 or not 8 <= doff * 4 <= size:
-            raise self.refuse_head(size, doff)
+            raise self.head_error(size, doff)
         end = pos + size
         if end > len(data):
+            self._missing = end - len(data)
             return None
         self._pos = end
         return Frame(kind, channel, data, pos + doff * 4, end)
@@ -97,7 +118,7 @@ class ByteReader:
         """Continue at a position of `rest`; the bytes before it are consumed."""
         self._pos = until
 
-    def refuse_head(self, size: int, doff: int) -> RemoteProtocolError:
+    def head_error(self, size: int, doff: int) -> RemoteProtocolError:
         if size > self.max_frame_size:
             return self.error(f"frame of {size} bytes, the limit is {self.max_frame_size}")
         if size < 8:
@@ -128,3 +149,23 @@ def check_fits(frame: bytes, max_frame_size: int) -> bytes:
             f"frame of {len(frame)} bytes, the limit of the peer is {max_frame_size}"
         )
     return frame
+
+
+def check_response_fits(frame: bytes, max_frame_size: int, request: str) -> bytes:
+    """The frame; RemoteProtocolError if the response exceeds the frame size limit of the peer."""
+    if len(frame) > max_frame_size:
+        raise RemoteProtocolError(
+            f"the response to {request} needs a frame of {len(frame)} bytes, but "
+            f"open.max-frame-size is {max_frame_size}; announce a larger one, or use shorter names",
+            "amqp:frame-size-too-small",
+        )
+    return frame
+
+
+def shorten(error: Error | None, max_frame_size: int) -> Error | None:
+    """The error with its description shortened to the frame size limit of the peer."""
+    text = ((error and error.description) or "").encode()
+    room = max_frame_size - ERROR_ROOM
+    if error is None or len(text) <= room:
+        return error
+    return replace(error, description=text[:room].decode("utf-8", "ignore"))

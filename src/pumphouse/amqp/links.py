@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
 from pumphouse.amqp.events import Delivered, Detached, Flowed, RunDelivered
-from pumphouse.amqp.frames import encode_frame
+from pumphouse.amqp.frames import check_response_fits, encode_frame
 from pumphouse.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -42,6 +42,7 @@ class Link:
         self.handle = handle  # ours
         self.remote_handle: int | None = None
         self.state = "DETACHED"
+        self.bytes_held = 0  # memory of the link without deliveries, in the connection's budget
         self.user: Any = None  # the object of the caller that handles this link
 
     def __repr__(self) -> str:
@@ -53,30 +54,37 @@ class Link:
         return self.state == "ATTACHED"
 
     def step(self, action: str) -> None:
-        self.state = states.step(states.LINK, f"link {self.name!r}", self.state, action)
+        self.state = states.step(states.LINK, "link", self.name, self.state, action)
 
-    def answer(self, attach: Attach) -> None:
+    def send_attach(self, attach: Attach) -> None:
         """Send our attach, as a request or in response to the attach of the peer."""
         self.step("send attach")
-        self.session.send(attach)
+        if self.remote_handle is None:
+            self.session.send(attach)
+            return
+        # A response repeats values of the peer's attach, such as the name. With them it may exceed
+        # the frame size limit of the peer.
+        frame = encode_frame(attach, self.session.channel)
+        request = f"the attach of link {self.name!r:.80}"
+        self.session.write(check_response_fits(frame, self.session.frame_max, request))
 
     def refuse(self, error: Error) -> None:
         """Refuse an attach: an attach without source or target, then a detach with the reason."""
-        self.answer(Attach(name=self.name, handle=self.handle, role=self.role))
+        self.send_attach(Attach(name=self.name, handle=self.handle, role=self.role))
         self.detach(error)
 
     def detach(self, error: Error | None = None) -> None:
         """Close the link."""
         self.drop()
         self.step("send detach")
-        cut = self.session.connection.cut(error)
-        self.session.send(Detach(handle=self.handle, closed=True, error=cut))
+        shortened = self.session.connection.shorten(error)
+        self.session.send(Detach(handle=self.handle, closed=True, error=shortened))
 
     def on_detach(self, detach: Detach) -> None:
-        answer = self.state == "ATTACHED"
-        if answer or self.state == "DETACH_SENT":
+        respond = self.state == "ATTACHED"
+        if respond or self.state == "DETACH_SENT":
             self.step("receive detach")
-        if answer:
+        if respond:
             self.step("send detach")
             self.session.send(Detach(handle=self.handle, closed=detach.closed))
         self.session.forget(self)
@@ -105,6 +113,8 @@ class SenderLink(Link):
         self.delivery_count = 0
         self.draining = False
         self._unsent: deque[bytes] = deque()  # frames that wait for the session window
+        self._unsent_bytes = 0  # bytes of these frames
+        self._counted_bytes = 0  # those that are counted in the budget of the connection
 
     @property
     def sendable(self) -> int:
@@ -167,7 +177,9 @@ class SenderLink(Link):
                 settled=settled,
                 more=number < len(pieces) - 1,
             )
-            self._unsent.append(encode_frame(transfer, self.session.channel, piece))
+            frame = encode_frame(transfer, self.session.channel, piece)
+            self._unsent.append(frame)
+            self._unsent_bytes += len(frame)
         self.sent(1)
         self.push()
         return delivery_id
@@ -175,14 +187,29 @@ class SenderLink(Link):
     def push(self) -> None:
         """Send waiting frames, as many as the session window allows."""
         while self._unsent and self.session.remote_window > 0:
-            self.session.write(self._unsent.popleft())
+            frame = self._unsent.popleft()
+            self._unsent_bytes -= len(frame)
+            self.session.write(frame)
             self.session.sent_frames(1)
         if self._unsent:
             self.session.stalled[self] = None
+        self.count_unsent()
+
+    def count_unsent(self) -> None:
+        """Count the waiting frames in the budget.
+
+        Its limit is checked when the peer next sends something that is counted.
+        """
+        if self._unsent_bytes != self._counted_bytes:
+            self.session.connection.budget.hold(self._unsent_bytes - self._counted_bytes)
+            self._counted_bytes = self._unsent_bytes
 
     def drop(self) -> None:
         self._unsent.clear()
+        self._unsent_bytes = 0
+        self.count_unsent()
         self.session.stalled.pop(self, None)
+        self.session.blocked.pop(self, None)
 
 
 class ReceiverLink(Link):
@@ -194,13 +221,15 @@ class ReceiverLink(Link):
         super().__init__(session, name, handle)
         self.size_max = NO_LIMIT
         self.credit = 0
-        self.credit_full = 0  # granted again at half; 0: the caller grants explicitly
+        self.credit_full = 0  # granted again when half is used; 0: the caller grants explicitly
+        self.pending = 0  # received deliveries that the caller has not finished; they use credit
+        self.overrun = 0  # deliveries beyond the credit, since the last grant
         self.delivery_count = 0
         self.takes_runs = False
-        self._first: Transfer | None = None  # of the incomplete delivery
+        self._first: Transfer | None = None  # the first transfer of the incomplete delivery
         self._pieces: list[bytes] = []
         self._size = 0
-        self._held = 0
+        self._held_bytes = 0
 
     def on_flow(self, flow: Flow) -> None:
         if flow.delivery_count is not None:
@@ -213,12 +242,27 @@ class ReceiverLink(Link):
     def grant(self, amount: int, drain: bool = False) -> None:
         """Allow the peer to send `amount` deliveries from now on."""
         self.credit = amount
+        self.overrun = 0
         self.send_flow(self.delivery_count, amount, drain)
 
     def keep_granting(self, full: int) -> None:
         """Grant `full` now, and again whenever half of it is used."""
         self.credit_full = full
         self.grant(full)
+
+    def finish_delivery(self) -> bool:
+        """End a delivery that was added to `pending`; True if this has granted credit."""
+        self.pending -= 1
+        return self.top_up()
+
+    def top_up(self) -> bool:
+        """Grant again if half of the credit is used; True if it is granted."""
+        in_use = self.credit + self.pending
+        if not self.credit_full or not credit.needs_topping_up(in_use, self.credit_full):
+            return False
+        if self.attached:
+            self.grant(self.credit_full - self.pending)
+        return self.attached
 
     def take_runs(self) -> None:
         """Report consecutive settled deliveries together, as a RunDelivered event.
@@ -242,12 +286,12 @@ class ReceiverLink(Link):
         first = self._first or transfer
         if transfer.aborted:
             self.drop()
-            self.count_one()
+            self.count_delivery()
             return
         if first.delivery_id is None or transfer.delivery_id not in (None, first.delivery_id):
             raise RemoteProtocolError(
                 f"transfer.delivery-id on link {self.name!r:.80} is {transfer.delivery_id}, "
-                + ("expected a number" if first is transfer else f"after {first.delivery_id}"),
+                + ("expected a number" if first is transfer else f"expected {first.delivery_id}"),
                 "amqp:invalid-field",
             )
         self._first = first
@@ -262,12 +306,12 @@ class ReceiverLink(Link):
             self.release_pieces()
             return
         self._pieces.append(piece)
-        self._held += len(piece) + PIECE_OVERHEAD
-        self.session.hold(len(piece) + PIECE_OVERHEAD)
+        self._held_bytes += len(piece) + PIECE_OVERHEAD
+        self.session.hold_piece(len(piece) + PIECE_OVERHEAD)
 
     def release_pieces(self) -> None:
-        self.session.hold(-self._held)
-        self._held = 0
+        self.session.hold_piece(-self._held_bytes)
+        self._held_bytes = 0
         self._pieces.clear()
 
     def drop(self) -> None:
@@ -281,13 +325,15 @@ class ReceiverLink(Link):
         delivery_id = first.delivery_id
         assert delivery_id is not None  # checked by on_transfer
         settled = bool(first.settled or last.settled)
-        kind = first.message_format or 0
-        self.session.emit(Delivered(self, delivery_id, kind, settled, payload, size))
-        self.count_one()
+        message_format = first.message_format or 0
+        self.session.emit(Delivered(self, delivery_id, message_format, settled, payload, size))
+        self.count_delivery()
 
-    def count_one(self) -> None:
-        """Count a finished delivery: use one credit, and grant more at half."""
+    def count_delivery(self) -> None:
+        """Count a complete delivery: use one credit, and grant again when half is used."""
         self.delivery_count = credit.advance(self.delivery_count)
-        self.credit = max(0, self.credit - 1)  # the official client also sends without credit
-        if self.credit_full and credit.needs_topping_up(self.credit, self.credit_full):
-            self.grant(self.credit_full)
+        if self.credit:
+            self.credit -= 1
+        else:
+            self.overrun += 1  # the official client also sends without credit
+        self.top_up()

@@ -17,14 +17,14 @@ from typing import Any
 from pumphouse.amqp.codec import decode, encode, skip
 from pumphouse.amqp.composites import (
     Composite,
-    fields_in,
-    show,
+    encode_performative,
     specs,
-    to_described,
+    typed_fields,
     wire,
 )
 from pumphouse.amqp.constructors import NAMES, WIDTHS
-from pumphouse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong
+from pumphouse.amqp.readers import NO_LIMIT
+from pumphouse.amqp.types import Described, Symbol, Timestamp, UByte, UInt, ULong, show
 from pumphouse.amqp.writers import LARGEST_SIZE
 from pumphouse.errors import MalformedBytes
 
@@ -54,23 +54,25 @@ SIZE_BYTES = bytes(WIDTHS[c >> 4] if c in NAMES and c >= 0xA0 else 0 for c in ra
 SIZE = struct.Struct(">I")
 
 
-def section_end(data: bytes, value: int, end: int) -> int:
+def section_end(data: bytes, value_at: int, end: int) -> int:
     """The end of the value of a section; faster than `skip` for the usual constructors."""
-    width = SIZE_BYTES[data[value]]
-    if width == 1 and value + 1 < end:
-        after = value + 2 + data[value + 1]
-    elif width == 4 and value + 4 < end:
-        after = value + 5 + SIZE.unpack_from(data, value + 1)[0]
+    width = SIZE_BYTES[data[value_at]]
+    if width == 1 and value_at + 1 < end:
+        after = value_at + 2 + data[value_at + 1]
+    elif width == 4 and value_at + 4 < end:
+        after = value_at + 5 + SIZE.unpack_from(data, value_at + 1)[0]
     else:
-        return skip(data, value, end)
-    # The decoder reports what is wrong.
-    return after if after <= end else skip(data, value, end)
+        return skip(data, value_at, end)
+    # `skip` raises the error of a value that passes the end.
+    return after if after <= end else skip(data, value_at, end)
 
 
-def scan(data: bytes, pos: int, end: int) -> list[Section]:
-    """The sections between `pos` and `end`; raises MalformedBytes for anything else."""
-    sections = []
+def scan(data: bytes, pos: int, end: int, sections_max: int = NO_LIMIT) -> list[Section]:
+    """The sections between `pos` and `end`; MalformedBytes if other bytes are among them."""
+    sections: list[Section] = []
     while pos < end:
+        if len(sections) >= sections_max:
+            raise MalformedBytes(pos, f"message of more than {sections_max} sections")
         section = section_at(data, pos, end)
         sections.append(section)
         pos = section[3]
@@ -79,14 +81,14 @@ def scan(data: bytes, pos: int, end: int) -> list[Section]:
 
 def section_at(data: bytes, pos: int, end: int) -> Section:
     """The section that starts at `pos`."""
-    # Fast path: nearly every section of every producer starts so.
+    # Fast path: nearly every producer encodes the descriptor as a smallulong.
     if data[pos : pos + 2] == b"\x00\x53" and pos + 3 < end:
-        code, value = data[pos + 2], pos + 3
+        code, value_at = data[pos + 2], pos + 3
     else:
-        code, value = section_code(data, pos, end)
+        code, value_at = section_code(data, pos, end)
     if not HEADER <= code <= FOOTER:
         raise MalformedBytes(pos, f"section 0x{code:02x} is not part of a message")
-    return code, pos, value, section_end(data, value, end)
+    return code, pos, value_at, section_end(data, value_at, end)
 
 
 def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:
@@ -94,11 +96,12 @@ def section_code(data: bytes, pos: int, end: int) -> tuple[int, int]:
     if data[pos] != 0:
         raise MalformedBytes(pos, f"expected a message section, found byte 0x{data[pos]:02x}")
     descriptor, after = decode(data, pos + 1, end)
-    if isinstance(descriptor, Symbol):
-        descriptor = SECTION_NAMES.get(descriptor, -1)
-    if not isinstance(descriptor, ULong | int) or after >= end:
+    code = SECTION_NAMES.get(descriptor) if isinstance(descriptor, Symbol) else descriptor
+    if not isinstance(code, int):
         raise MalformedBytes(pos, f"{show(descriptor)} does not describe a message section")
-    return int(descriptor), after
+    if after >= end:
+        raise MalformedBytes(pos, f"section 0x{int(code):02x} has no value")
+    return int(code), after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,7 @@ def encode_section(code: int, value: Any) -> bytes:
     return encode(Described(ULong(code), value))
 
 
-# The section's descriptor and the constructor of binary: sizes of one byte, and of four.
+# Descriptor of a data section and constructor of its binary: with a size of one byte, and of four.
 DATA_NARROW, DATA_WIDE = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 
@@ -162,7 +165,7 @@ def data_section(body: bytes) -> bytes:
     """A body as a data section. Written directly because a batch has one per event."""
     size = len(body)
     if type(body) is not bytes or size > LARGEST_SIZE:
-        return encode_section(DATA, body)  # raises the error
+        return encode_section(DATA, body)  # slower; raises the error if `body` is invalid
     if size <= 0xFF:
         return DATA_NARROW + bytes((size,)) + body
     return DATA_WIDE + size.to_bytes(4, "big") + body
@@ -171,10 +174,10 @@ def data_section(body: bytes) -> bytes:
 def encode_message(message: Message) -> bytes:
     """A message as bytes, its sections in the order of the specification."""
     parts = [
-        *([encode(to_described(message.header))] if message.header else ()),
+        *([encode_performative(message.header)] if message.header else ()),
         *map_section(DELIVERY_ANNOTATIONS, message.delivery_annotations),
         *map_section(MESSAGE_ANNOTATIONS, message.annotations),
-        *([encode(to_described(message.properties))] if message.properties else ()),
+        *([encode_performative(message.properties)] if message.properties else ()),
         *map_section(APPLICATION_PROPERTIES, message.application),
         *map(data_section, message.data),
         *(encode_section(SEQUENCE, items) for items in message.sequence),
@@ -188,20 +191,23 @@ def map_section(code: int, entries: Mapping[Any, Any]) -> tuple[bytes, ...]:
     return (encode_section(code, dict(entries)),) if entries else ()
 
 
-def decode_message(data: bytes, pos: int = 0, end: int | None = None) -> Message:
-    """The message in these bytes."""
+def decode_message(
+    data: bytes, pos: int = 0, end: int | None = None, values_max: int = NO_LIMIT
+) -> Message:
+    """The message in these bytes; MalformedBytes if a section has more than `values_max` values."""
     stop = len(data) if end is None else end
     single: dict[int, Any] = {}
     bodies: list[bytes] = []
     lists: list[list[Any]] = []
-    for code, start, value_at, after in scan(data, pos, stop):
-        value, _ = decode(data, value_at, after)
+    for code, start, value_at, after in scan(data, pos, stop, values_max):
+        value, _ = decode(data, value_at, after, values_max)
         if code == DATA:
-            bodies.append(expect(bytes, value, "data", start))
+            # The official JavaScript client sends an empty body as null.
+            bodies.append(b"" if value is None else expect(bytes, value, "data", start))
         elif code == SEQUENCE:
             lists.append(expect(list, value, "amqp-sequence", start))
         else:
-            single[code] = value if code == VALUE else checked(code, value, start)
+            single[code] = value if code == VALUE else checked_section(code, value, start)
     return Message(
         header=single.get(HEADER),
         delivery_annotations=single.get(DELIVERY_ANNOTATIONS, {}),
@@ -215,21 +221,23 @@ def decode_message(data: bytes, pos: int = 0, end: int | None = None) -> Message
     )
 
 
-def checked(code: int, value: Any, at: int) -> Any:
-    """The checked value of a header, properties or map section."""
+def checked_section(code: int, value: Any, pos: int) -> Any:
+    """The value of a header, properties or map section; MalformedBytes if it is invalid."""
     if code in (HEADER, PROPERTIES):
         cls: type[Header | Properties] = Header if code == HEADER else Properties
-        known = specs(cls)
-        values = expect(list, value, cls.NAME, at)
-        if len(values) > len(known):
-            raise MalformedBytes(at, f"{cls.NAME} has {len(known)} fields, found {len(values)}")
-        return cls(**fields_in(cls.NAME, known, values, at))
-    return expect(dict, value, f"section 0x{code:02x}", at)
+        field_specs = specs(cls)
+        values = expect(list, value, cls.NAME, pos)
+        if len(values) > len(field_specs):
+            raise MalformedBytes(
+                pos, f"{cls.NAME} has {len(field_specs)} fields, found {len(values)}"
+            )
+        return cls(**typed_fields(cls.NAME, field_specs, values, pos))
+    return expect(dict, value, f"section 0x{code:02x}", pos)
 
 
-def expect(kind: type, value: Any, name: str, at: int) -> Any:
+def expect(kind: type, value: Any, name: str, pos: int) -> Any:
     if not isinstance(value, kind):
-        raise MalformedBytes(at, f"{name} must hold {kind.__name__}, found {show(value)}")
+        raise MalformedBytes(pos, f"{name} must hold {kind.__name__}, found {show(value)}")
     return value
 
 

@@ -1,7 +1,8 @@
-"""The performatives of AMQP 1.0, as frozen dataclasses.
+"""The performatives of AMQP 1.0, and the composites in them, as frozen dataclasses.
 
-frame body -> decode_performative -> Open, Begin, Attach, ...  -> connection.py
-                                     encode_performative       <-
+frame body -> decode_performative -> Open, Begin, Attach, ... -> Connection
+frame body <- encode_performative <- Open, Begin, Attach, ... <- Connection
+                                     ^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pumphouse.amqp.composites import ANY, MAP, SYMBOLS, Composite, wire
+from pumphouse.amqp.composites import ANY, MAP, SYMBOLS, TAG_MAP, Composite, wire
 from pumphouse.amqp.types import Symbol, UByte, UInt, ULong, UShort
 
 SENDER, RECEIVER = False, True  # the `role` field: the end of the link that sends the frame
@@ -17,7 +18,9 @@ SENDER, RECEIVER = False, True  # the `role` field: the end of the link that sen
 UNSETTLED, SETTLED = 0, 1  # snd-settle-mode
 FIRST, SECOND = 0, 1  # rcv-settle-mode
 
-SELECTOR_FILTER = Symbol("apache.org:selector-filter:string")  # filters with SQL
+SELECTOR_FILTER = Symbol(
+    "apache.org:selector-filter:string"
+)  # its value is a condition in SQL syntax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class Attach(Composite):
     rcv_settle_mode: int | None = wire(UByte)
     source: Any = wire(ANY)
     target: Any = wire(ANY)
-    unsettled: dict[Any, Any] | None = wire(MAP)
+    unsettled: dict[Any, Any] | None = wire(TAG_MAP)
     incomplete_unsettled: bool | None = wire(bool)
     initial_delivery_count: int | None = wire(UInt)
     max_message_size: int | None = wire(ULong)

@@ -9,7 +9,6 @@ used, and no reader accesses bytes at or after `end`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from reprlib import repr as short
 from typing import Any
 from uuid import UUID
 
@@ -18,20 +17,29 @@ from pumphouse.amqp.constructors import (
     DECIMALS,
     MAX_DEPTH,
     MAX_EMPTY_ITEMS,
+    MAX_EQUAL_HASHES,
+    MAX_KEYS,
     NAMES,
     NUMBERS,
     SIZE,
     SIZE_AND_COUNT,
     WIDTHS,
 )
-from pumphouse.amqp.types import Array, Char, Described, Symbol
+from pumphouse.amqp.types import Array, Char, Described, Symbol, short
 from pumphouse.errors import MalformedBytes
 
 Buffer = bytes | bytearray | memoryview
 
-# (data, position, end, nesting depth, remaining MAX_EMPTY_ITEMS). The last is a list of one number,
-# shared by all readers of one value.
+# (data, position, end, nesting depth, budget). All readers of one value share the budget, a list of
+# two numbers: the value may contain this many more array items without bytes, and this many more
+# values of any kind.
 Reader = Callable[[Buffer, int, int, int, list[int]], tuple[Any, int]]
+
+NO_LIMIT = 1 << 62  # of values: only the size of the input bounds them
+
+
+def new_budget(values_max: int = NO_LIMIT) -> list[int]:
+    return [min(MAX_EMPTY_ITEMS, values_max), values_max]
 
 
 def nothing_at(pos: int) -> MalformedBytes:
@@ -46,8 +54,12 @@ def passes_end(code: int, width: int, pos: int, end: int) -> MalformedBytes:
     return MalformedBytes(pos, f"{NAMES[code]} of {width} bytes passes the end at byte {end}")
 
 
-def _too_deep(pos: int) -> MalformedBytes:
+def too_deep(pos: int) -> MalformedBytes:
     return MalformedBytes(pos, f"values are nested more than {MAX_DEPTH} deep")
+
+
+def too_many_values(pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, "more values than are allowed here")
 
 
 def _unknown(code: int) -> Reader:
@@ -178,20 +190,20 @@ def _list0(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> t
 
 def _list(code: int) -> Reader:
     """A reader of a list. The items must fill it exactly."""
-    opened = _opened(code)
+    read_head = compound_head(code)
     name = NAMES[code]
 
     def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
-        pos, stop, count = opened(data, pos, end, depth)
-        if count > stop - pos:
-            problem = f"{name} of {count} items has only {stop - pos} bytes for them"
-            raise MalformedBytes(pos, problem)
+        pos, stop, count = read_head(data, pos, end, depth)
+        budget[1] -= count
+        if count > stop - pos or budget[1] < 0:
+            raise too_many_items(name, count, pos, stop)
         depth += 1
         items: list[Any] = []
         append = items.append
         for _ in range(count):
             if pos >= stop:
-                raise MalformedBytes(pos, f"{name} ends after {len(items)} of its {count} items")
+                raise ends_early(name, len(items), count, pos)
             code = data[pos]
             pos += 1
             # Most fields of most performatives are null, true or false: no call for those.
@@ -201,10 +213,18 @@ def _list(code: int) -> Reader:
                 value, pos = DECODERS[code](data, pos, stop, depth, budget)
                 append(value)
         if pos != stop:
-            raise _left_over(name, count, pos, stop)
+            raise left_over(name, count, pos, stop)
         return items, pos
 
     return read
+
+
+def too_many_items(name: str, count: int, pos: int, stop: int) -> MalformedBytes:
+    """The error for items that do not fit into the bytes, or else into the budget."""
+    if count > stop - pos:
+        problem = f"{name} of {count} items has only {stop - pos} bytes for them"
+        return MalformedBytes(pos, problem)
+    return too_many_values(pos)
 
 
 def _map(code: int) -> Reader:
@@ -213,46 +233,68 @@ def _map(code: int) -> Reader:
     def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
         items, stop = read_items(data, pos, end, depth, budget)
         if len(items) % 2:
-            raise MalformedBytes(pos, f"map of {len(items)} items has a key without a value")
+            raise without_value(len(items), pos)
+        if len(items) > 2 * MAX_EQUAL_HASHES:
+            check_keys(items[::2], pos)
         values = {}
         pairs = iter(items)
         try:
             for key in pairs:
-                # Equal in Python: 1 and UInt(1), or "a" and Symbol("a"), are one key.
+                # 1 and UInt(1), or "a" and Symbol("a"), are equal in Python, so they are one key.
                 if key in values:
-                    raise MalformedBytes(pos, f"map has the key {short(key)} twice")
+                    raise repeats_key(key, pos)
                 values[key] = next(pairs)
         except TypeError:
-            raise MalformedBytes(pos, "map has a key that is or holds a list or map") from None
+            raise not_hashable(pos) from None
         return values, stop
 
     return read
 
 
+def check_keys(keys: list[Any], pos: int) -> None:
+    """Raise if a dict of these keys cannot be built, or not in linear time."""
+    if len(keys) > MAX_KEYS:
+        raise too_many_keys(len(keys), pos)
+    try:
+        check_equal_hashes(len(keys) - len(set(map(hash, keys))), pos)
+    except TypeError:
+        raise not_hashable(pos) from None
+
+
+def too_many_keys(count: int, pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, f"map has {count} keys, at most {MAX_KEYS} are allowed")
+
+
+def check_equal_hashes(count: int, pos: int) -> None:
+    if count > MAX_EQUAL_HASHES:
+        problem = f"map has {count} keys that repeat another one or have the same hash"
+        raise MalformedBytes(pos, f"{problem}, at most {MAX_EQUAL_HASHES} are allowed")
+
+
 def _array(code: int) -> Reader:
-    opened = _opened(code)
+    read_head = compound_head(code)
 
     def read(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
-        pos, stop, count = opened(data, pos, end, depth)
+        pos, stop, count = read_head(data, pos, end, depth)
         depth += 1
         if pos == stop and count == 0:
             # The Azure SDK omits the constructor of an empty array.
             return Array(0x40, ()), pos
-        item_code, descriptor, pos = _item_constructor(data, pos, stop, depth, budget)
-        _check_room(item_code, count, pos, stop, budget)
+        item_code, descriptor, pos = item_constructor(data, pos, stop, depth, budget)
+        check_room(item_code, count, pos, stop, budget)
         read_item = DECODERS[item_code]
         items = []
         for _ in range(count):
             item, pos = read_item(data, pos, stop, depth, budget)
             items.append(item)
         if pos != stop:
-            raise _left_over("array", count, pos, stop)
+            raise left_over("array", count, pos, stop)
         return Array(item_code, tuple(items), descriptor), pos
 
     return read
 
 
-def _item_constructor(
+def item_constructor(
     data: Buffer, pos: int, stop: int, depth: int, budget: list[int]
 ) -> tuple[int, Any, int]:
     """The constructor that all items of an array share, and their descriptor if any."""
@@ -275,7 +317,8 @@ def _item_constructor(
     return code, descriptor, pos + 1
 
 
-def _check_room(code: int, count: int, pos: int, stop: int, budget: list[int]) -> None:
+def check_room(code: int, count: int, pos: int, stop: int, budget: list[int]) -> None:
+    """Raise if `count` array items do not fit into the bytes or into the budget."""
     width = WIDTHS[code >> 4]
     if count * width > stop - pos:
         problem = f"array of {count} items of {NAMES[code]} has only {stop - pos} bytes for them"
@@ -283,16 +326,22 @@ def _check_room(code: int, count: int, pos: int, stop: int, budget: list[int]) -
     if width == 0:
         budget[0] -= count
         if budget[0] < 0:
-            problem = f"arrays here have more than {MAX_EMPTY_ITEMS} items that take no bytes"
-            raise MalformedBytes(pos, f"{problem} (this one {count})")
+            problem = f"more than {MAX_EMPTY_ITEMS} array items that take no bytes"
+            raise MalformedBytes(pos, f"{problem} in one value (this array has {count})")
+    budget[1] -= count
+    if budget[1] < 0:
+        raise too_many_values(pos)
 
 
 def _described(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
     if depth >= MAX_DEPTH:
-        raise _too_deep(pos)
+        raise too_deep(pos)
     depth += 1
+    budget[1] -= 2
     if pos >= end:
         raise nothing_at(pos)
+    if budget[1] < 0:
+        raise too_many_values(pos)
     descriptor, pos = DECODERS[data[pos]](data, pos + 1, end, depth, budget)
     if pos >= end:
         raise nothing_at(pos)
@@ -300,13 +349,13 @@ def _described(data: Buffer, pos: int, end: int, depth: int, budget: list[int]) 
     return Described(descriptor, value), pos
 
 
-def _opened(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]]:
-    """A function that reads size and count of a compound: start, end and count of its content."""
+def compound_head(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]]:
+    """A function that reads the head of a compound into start, end and count of its items."""
     name = NAMES[code]
 
-    def opened_8(data: Buffer, pos: int, end: int, depth: int) -> tuple[int, int, int]:
+    def head_8(data: Buffer, pos: int, end: int, depth: int) -> tuple[int, int, int]:
         if depth >= MAX_DEPTH:
-            raise _too_deep(pos)
+            raise too_deep(pos)
         if pos + 2 > end:
             raise passes_end(code, 2, pos, end)
         size = data[pos]
@@ -317,9 +366,9 @@ def _opened(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]
             raise MalformedBytes(pos, f"{name} of {size} bytes has no room for its own count")
         return pos + 2, stop, data[pos + 1]
 
-    def opened_32(data: Buffer, pos: int, end: int, depth: int) -> tuple[int, int, int]:
+    def head_32(data: Buffer, pos: int, end: int, depth: int) -> tuple[int, int, int]:
         if depth >= MAX_DEPTH:
-            raise _too_deep(pos)
+            raise too_deep(pos)
         if pos + 8 > end:
             raise passes_end(code, 8, pos, end)
         size, count = SIZE_AND_COUNT.unpack_from(data, pos)
@@ -330,10 +379,26 @@ def _opened(code: int) -> Callable[[Buffer, int, int, int], tuple[int, int, int]
             raise MalformedBytes(pos, f"{name} of {size} bytes has no room for its own count")
         return pos + 8, stop, count
 
-    return opened_8 if WIDTHS[code >> 4] == 1 else opened_32
+    return head_8 if WIDTHS[code >> 4] == 1 else head_32
 
 
-def _left_over(name: str, count: int, pos: int, stop: int) -> MalformedBytes:
+def ends_early(name: str, present: int, count: int, pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, f"{name} ends after {present} of its {count} items")
+
+
+def without_value(count: int, pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, f"map of {count} items has a key without a value")
+
+
+def not_hashable(pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, "map has a key that is or holds a list or map")
+
+
+def repeats_key(key: Any, pos: int) -> MalformedBytes:
+    return MalformedBytes(pos, f"map has the key {short(key)} twice")
+
+
+def left_over(name: str, count: int, pos: int, stop: int) -> MalformedBytes:
     problem = f"{name} has {stop - pos} bytes after the last of its {count} items"
     return MalformedBytes(pos, problem)
 

@@ -6,6 +6,8 @@ sends the outcome. None of the supported mechanisms needs a challenge.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pumphouse.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
@@ -21,7 +23,15 @@ MECHANISMS = (MSSBCBS, PLAIN, ANONYMOUS, EXTERNAL)
 OK, AUTH_FAILED = 0, 1
 
 
-def choose(offered: SaslMechanisms, requested: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The SASL mechanism and response of a client."""
+
+    mechanism: str = ANONYMOUS
+    response: bytes = b""
+
+
+def check_offered(offered: SaslMechanisms, requested: str) -> None:
     """Raise if the server does not offer the requested mechanism."""
     if requested not in offered.mechanisms:
         names = ", ".join(offered.mechanisms) or "none"

@@ -27,10 +27,22 @@ from pumphouse.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from pumphouse.amqp.connection import Connection
 
-INCOMING_WINDOW = 65536  # frames; refreshed at half, so a peer that obeys it never stalls
+INCOMING_WINDOW = 65536  # frames; granted again at half, so the peer does not have to wait
 OUTGOING_WINDOW = 0x7FFFFFFF
 HANDLE_MAX = 262143
+# Memory of our objects for a session and for a link, besides the bytes that the peer has sent.
+SESSION_BYTES, LINK_BYTES = 1024, 2048
+NAME_CHARS_MAX = 1024  # of a link, container or host; names of official clients have 36 to 300
 ACCEPTED = Accepted()
+
+
+def check_name(field: str, name: str) -> None:
+    """RemoteProtocolError if a peer has sent a name that is too long."""
+    if len(name) > NAME_CHARS_MAX:
+        raise RemoteProtocolError(
+            f"{field} has {len(name)} characters, at most {NAME_CHARS_MAX} are allowed",
+            "amqp:invalid-field",
+        )
 
 
 class Session:
@@ -44,7 +56,10 @@ class Session:
         self.links: dict[int, Link] = {}  # by the peer's handle
         # Our attaches without a response, by name and our role.
         self.requested: dict[tuple[str, bool], Link] = {}
-        self.stalled: dict[SenderLink, None] = {}  # waiting for window within a delivery
+        # Links with encoded frames that wait until the peer accepts more frames on the session.
+        self.stalled: dict[SenderLink, None] = {}
+        # The same for links whose user has something to send that is not encoded yet.
+        self.blocked: dict[Link, None] = {}
         self.next_handle = 0
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
@@ -63,13 +78,14 @@ class Session:
         return self.connection.remote_frame_max
 
     def step(self, action: str) -> None:
-        self.state = states.step(states.SESSION, f"session {self.channel}", self.state, action)
+        self.state = states.step(states.SESSION, "session", self.channel, self.state, action)
 
     def emit(self, event: Event) -> None:
         self.connection.emit(event)
 
-    def hold(self, amount: int) -> None:
-        self.connection.hold(amount)
+    def hold_piece(self, amount: int) -> None:
+        """Count bytes of incomplete deliveries on the connection."""
+        self.connection.hold_piece(amount)
 
     def send(self, performative: Composite) -> None:
         self.connection.send(performative, self.channel)
@@ -92,7 +108,7 @@ class Session:
     def end(self, error: Error | None = None) -> None:
         self.flush()
         self.step("send end with error" if error else "send end")
-        self.send(End(error=self.connection.cut(error)))
+        self.send(End(error=self.connection.shorten(error)))
 
     def attach(self, name: str, role: bool, **fields: Any) -> Link:
         """Request a link; the response of the peer is an Attached event."""
@@ -100,7 +116,7 @@ class Session:
         link = cls(self, name, self.next_handle)
         self.next_handle += 1
         self.requested[name, role] = link
-        link.answer(Attach(name=name, handle=link.handle, role=role, **fields))
+        link.send_attach(Attach(name=name, handle=link.handle, role=role, **fields))
         return link
 
     def delivery_ids(self, count: int) -> int:
@@ -137,15 +153,16 @@ class Session:
 
     def accept(self, delivery_id: int) -> None:
         """Settle a received delivery as accepted. Consecutive deliveries share one frame."""
-        if self._accepted and credit.advance(self._accepted[1]) == delivery_id:
+        if self._accepted and delivery_id in (self._accepted[1], credit.advance(self._accepted[1])):
             self._accepted[1] = delivery_id
             return
         self.flush()
         self._accepted = [delivery_id, delivery_id]
+        self.connection.unflushed[self] = None
 
     def reject(self, delivery_id: int, error: Error) -> None:
         self.flush()
-        self.dispose(delivery_id, delivery_id, Rejected(error=self.connection.cut(error)))
+        self.dispose(delivery_id, delivery_id, Rejected(error=self.connection.shorten(error)))
 
     def flush(self) -> None:
         """Send the pending disposition."""
@@ -153,6 +170,7 @@ class Session:
             first, last = self._accepted
             self.dispose(first, last, ACCEPTED)
         self._accepted = []
+        self.connection.unflushed.pop(self, None)
 
     def dispose(self, first: int, last: int, state: Composite) -> None:
         self.send(Disposition(role=RECEIVER, first=first, last=last, settled=True, state=state))
@@ -162,11 +180,25 @@ class Session:
         link.state = "DETACHED"  # also if the session ended without a detach
         if link.remote_handle is not None and self.links.get(link.remote_handle) is link:
             del self.links[link.remote_handle]
+            self.connection.link_count -= 1
         self.requested.pop((link.name, link.role), None)
+        self.connection.hold(-link.bytes_held)
+        link.bytes_held = 0
+
+    def discard(self) -> None:
+        """Drop all links after the end of the connection."""
+        for link in (*self.links.values(), *self.requested.values()):
+            link.drop()
+            link.state = "DETACHED"
+            link.user = None
+        self.links.clear()
+        self.requested.clear()
+        self.blocked.clear()
 
     # -- receiving --------------------------------------------------------------------------------
 
     def on_begin(self, begin: Begin) -> None:
+        self.connection.hold(SESSION_BYTES)
         self.step("receive begin")
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_window = begin.incoming_window
@@ -183,6 +215,7 @@ class Session:
         self.lose_links(end.error)
 
     def lose_links(self, error: Error | None) -> None:
+        """Forget all links and emit the end of the session."""
         links = tuple(self.links.values())
         for link in links:
             self.forget(link)
@@ -210,7 +243,7 @@ class Session:
                     f"{performative.NAME} is not expected on channel {self.channel}"
                 )
 
-    def run_link(self, handle: int) -> ReceiverLink | None:
+    def link_for_run(self, handle: int) -> ReceiverLink | None:
         """The link of a handle if it takes runs and is between two deliveries."""
         link = self.links.get(handle)
         if not isinstance(link, ReceiverLink) or not link.takes_runs or self.state != "MAPPED":
@@ -247,11 +280,11 @@ class Session:
             self.end_unattached(flow.handle)
         elif link.attached:
             link.on_flow(flow)
-        if self.remote_window > before:
+        if before <= 0 < self.remote_window:
             self.resume()
 
     def resume(self) -> None:
-        """Continue after the window has grown, first with incomplete deliveries."""
+        """Continue after the window was closed, first with incomplete deliveries."""
         stalled, self.stalled = self.stalled, {}
         for link in stalled:
             link.push()
@@ -273,22 +306,30 @@ class Session:
     def on_attach(self, attach: Attach) -> None:
         if attach.handle > HANDLE_MAX:
             raise RemoteProtocolError(f"attach.handle is {attach.handle}, at most {HANDLE_MAX}")
+        if len(attach.name) > NAME_CHARS_MAX:
+            # End the session: a refusal of the link would have to repeat the name.
+            problem = f"The name of the link has {len(attach.name)} characters"
+            self.fail("amqp:invalid-field", f"{problem}; at most {NAME_CHARS_MAX} are allowed.")
+            return
         if attach.handle in self.links:
             self.fail("amqp:session:handle-in-use", f"Handle {attach.handle} is in use.")
             return
         link = self.requested.pop((attach.name, not attach.role), None)
-        answered = link is not None
+        is_response = link is not None
         if link is None:
             self.connection.check_room()
-            # The handle of the peer is unique on its side, so it is unique here.
+            # Our handle is the handle of the peer, which is unique among the links it requests.
             cls = SenderLink if attach.role == RECEIVER else ReceiverLink
             link = cls(self, attach.name, attach.handle)
+        link.bytes_held = LINK_BYTES + self.connection.frame_bytes
+        self.connection.hold(link.bytes_held)
         link.remote_handle = attach.handle
         link.step("receive attach")
         if isinstance(link, ReceiverLink):
             link.delivery_count = attach.initial_delivery_count or 0
         self.links[attach.handle] = link
-        self.emit(Attached(link, attach) if answered else AttachAsked(link, attach))
+        self.connection.link_count += 1
+        self.emit(Attached(link, attach) if is_response else AttachAsked(link, attach))
 
     def on_detach(self, detach: Detach) -> None:
         link = self.links.get(detach.handle)
@@ -298,6 +339,7 @@ class Session:
             link.on_detach(detach)
 
     def end_unattached(self, handle: int) -> None:
+        """End the session because a frame names a handle without a link."""
         self.fail(
             "amqp:session:unattached-handle",
             f"No link is attached to handle {handle} on channel {self.channel}.",

@@ -1,6 +1,6 @@
 """The state machines of AMQP 1.0, as tables.
 
-Three machines run on one connection, each inside the other: a connection carries sessions, a
+Three machines run on one connection, one inside the other: a connection carries sessions, a
 session carries links. The tables decide which performative may come next. They are the same for
 both sides: an action is "send X" or "receive X".
 
@@ -12,8 +12,8 @@ both sides: an action is "send X" or "receive X".
 * The link (2.6.3). Attach and detach, each answered once. A refused attach is an attach answered
   by an attach and an immediate detach; the specification has no shorter form.
 
-Limitation: the tables cover the frames that move a machine, not those that are allowed in a state
-(for example a transfer on a half attached link). The classes that use the tables check that.
+The tables contain only the frames that change a state. Whether another frame is allowed in a state
+(for example a transfer on a half attached link) is checked by the classes that use the tables.
 """
 
 from __future__ import annotations
@@ -72,12 +72,16 @@ LINK: Table = {
 }
 
 
-def step(table: Table, name: str, state: str, action: str) -> str:
-    """The state after `action`. An illegal action raises the error of the side that acted."""
+def step(table: Table, kind: str, name: object, state: str, action: str) -> str:
+    """The state after `action` of a connection, session or link.
+
+    An illegal action raises LocalProtocolError if it is ours, else RemoteProtocolError.
+    """
     after = table.get((state, action))
     if after is not None:
         return after
-    message = f"{name} in state {state} cannot {action}"
+    shown = kind if name is None else f"{kind} {name!r}"
+    message = f"{shown} in state {state} cannot {action}"
     if action.startswith("send "):
         raise LocalProtocolError(message)
     raise RemoteProtocolError(message, "amqp:illegal-state")

@@ -1,13 +1,13 @@
 """AMQP types as Python values that keep their AMQP type.
 
-Python has one int where AMQP has nine. A plain value has the closest AMQP type, and the classes
-here name the others:
+Python has one int; AMQP has eight integer types, and a timestamp. A plain Python value has the AMQP
+type in this table, and the classes in this module stand for the other types:
 
     None  bool  int = long  float = double  str = string  bytes = binary
     uuid.UUID  list, tuple = list  dict = map
 
-They compare and hash as int or str, so `UInt(5) == 5`; only their encoding differs. `codec` checks
-on encoding whether a value fits its type.
+Instances of these classes compare and hash as int, float or str, so `UInt(5) == 5`; only their
+encoding differs. `codec` checks on encoding whether a value fits its type.
 
     value <-> bytes (codec) <-> performatives and messages
     ^^^^^ this module
@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
+from reprlib import Repr
 from typing import Any
 from uuid import UUID
 
-from pumphouse.amqp import decimals as bid
+from pumphouse.amqp import decimals
 from pumphouse.errors import LocalProtocolError
 
 
@@ -139,11 +141,11 @@ class Decimal32:
     bits: bytes
 
     def to_decimal(self) -> Decimal:
-        return bid.unpack(bid.DECIMAL32, self.bits)
+        return decimals.unpack(decimals.DECIMAL32, self.bits)
 
     @classmethod
     def from_decimal(cls, value: Decimal) -> Decimal32:
-        return cls(bid.pack(bid.DECIMAL32, value))
+        return cls(decimals.pack(decimals.DECIMAL32, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,11 @@ class Decimal64:
     bits: bytes
 
     def to_decimal(self) -> Decimal:
-        return bid.unpack(bid.DECIMAL64, self.bits)
+        return decimals.unpack(decimals.DECIMAL64, self.bits)
 
     @classmethod
     def from_decimal(cls, value: Decimal) -> Decimal64:
-        return cls(bid.pack(bid.DECIMAL64, value))
+        return cls(decimals.pack(decimals.DECIMAL64, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +169,11 @@ class Decimal128:
     bits: bytes
 
     def to_decimal(self) -> Decimal:
-        return bid.unpack(bid.DECIMAL128, self.bits)
+        return decimals.unpack(decimals.DECIMAL128, self.bits)
 
     @classmethod
     def from_decimal(cls, value: Decimal) -> Decimal128:
-        return cls(bid.pack(bid.DECIMAL128, value))
+        return cls(decimals.pack(decimals.DECIMAL128, value))
 
 
 # The widest constructor of each class: items of any size share it.
@@ -201,18 +203,83 @@ _WIDE_CODES: dict[type, int] = {
     dict: 0xD1,
     Array: 0xF0,
 }
-_NAMED = (_Integer, Float, Symbol, Char)
+_CONVERTIBLE = (_Integer, Float, Symbol, Char)  # made from a plain int, float or str
 
 
 def array_of(kind: type, items: Iterable[Any]) -> Array:
-    """An array whose constructor holds every value of `kind`: `array_of(Symbol, ["a", "b"])`.
+    """An array whose constructor can hold every value of `kind`: `array_of(Symbol, ["a", "b"])`.
 
     Plain ints, floats and strs become `kind`. Values that do not fit are refused on encoding.
     """
     code = _WIDE_CODES.get(kind)
     if code is None:
-        raise LocalProtocolError(f"{kind.__name__} is not an AMQP type: no array of it can be made")
-    if issubclass(kind, _NAMED):
+        raise LocalProtocolError(
+            f"an array cannot contain {kind.__name__}: use a type such as int, str, bytes or Symbol"
+        )
+    if issubclass(kind, _CONVERTIBLE):
         plain = next(base for base in (int, float, str) if issubclass(kind, base))
         items = (kind(item) if isinstance(item, plain) else item for item in items)
     return Array(code, tuple(items))
+
+
+# --- Values of a peer in error texts --------------------------------------------------------------
+
+CHARS_MAX = 60
+ITEMS_MAX = 4  # of a list, map or array
+LEVELS_MAX = 3  # of nesting
+
+
+class _ShortRepr(Repr):
+    """Python's `reprlib` for the types of AMQP: its cost does not grow with the value.
+
+    For a value of type T, `reprlib` calls the method `repr_T`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = LEVELS_MAX, CHARS_MAX, CHARS_MAX
+        self.maxlist = self.maxtuple = self.maxdict = ITEMS_MAX
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        return repr(value[:CHARS_MAX])
+
+    def repr_Symbol(self, value: Symbol, level: int) -> str:
+        return f"Symbol({self.repr_str(str(value), level)})"
+
+    def repr_Char(self, value: Char, level: int) -> str:
+        return repr(value)
+
+    def repr_dict(self, value: dict[Any, Any], level: int) -> str:
+        # The inherited method sorts all keys.
+        if level <= 0:
+            return "{...}"
+        items = [
+            f"{self.repr1(key, level - 1)}: {self.repr1(item, level - 1)}"
+            for key, item in islice(value.items(), ITEMS_MAX)
+        ]
+        return "{" + ", ".join(items + ["..."] * (len(value) > ITEMS_MAX)) + "}"
+
+    def repr_Described(self, value: Described, level: int) -> str:
+        if level <= 0:
+            return "Described(...)"
+        parts = self.repr1(value.descriptor, level - 1), self.repr1(value.value, level - 1)
+        return f"Described(descriptor={parts[0]}, value={parts[1]})"
+
+    def repr_Array(self, value: Array, level: int) -> str:
+        if level <= 0:
+            return "Array(...)"
+        return f"Array(code={value.code}, items={self.repr1(value.items, level - 1)})"
+
+
+_SHORT = _ShortRepr()
+
+
+def short(value: Any) -> str:
+    """The first characters of the repr of a value."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= CHARS_MAX else text[: CHARS_MAX - 3] + "..."
+
+
+def show(value: Any) -> str:
+    """A value for an error message: its type and the first characters of its repr."""
+    return f"{type(value).__name__} {short(value)}"

@@ -1,4 +1,4 @@
-"""Encoders: the form of each Python value, and the bytes of each form.
+"""Encoders: they choose the AMQP form of a Python value and write its bytes.
 
 There are two tables. WRITERS, by constructor byte, append a value *without* its constructor in
 exactly that form; an array, whose items share one constructor, calls one of them for each item.
@@ -47,8 +47,9 @@ from pumphouse.errors import LocalProtocolError
 # (out, value, nesting depth)
 Writer = Callable[[bytearray, Any, int], None]
 
-# The content of a binary, string or symbol; of a compound also the number of its items.
+# (constructor, value) -> the bytes of a binary, string or symbol
 Content = Callable[[int, Any], bytes]
+# (constructor, value, nesting depth) -> the bytes of all items of a compound, and their number
 Body = Callable[[int, Any, int], tuple[bytearray, int]]
 
 LARGEST_SIZE = 2**32 - 1
@@ -74,8 +75,8 @@ def _shown(value: Any) -> str:
     return f"this {type(value).__name__}{length}"
 
 
-def _too_big(code: int, problem: str, limit: int) -> LocalProtocolError:
-    message = f"{NAMES[code]} (0x{code:02x}) cannot hold {problem}, {limit} at most"
+def _too_big(code: int, amount: str, limit: int) -> LocalProtocolError:
+    message = f"{NAMES[code]} (0x{code:02x}) cannot hold {amount}, {limit} at most"
     return LocalProtocolError(message)
 
 
@@ -234,7 +235,7 @@ def _write_compound(code: int, body_of: Body) -> Writer:
         size = len(body) + width  # the size includes the count
         if size > limit:
             raise _too_big(code, f"{size} bytes", limit)
-        if count > limit:  # items that take no bytes
+        if count > limit:  # possible with items that take no bytes
             raise _too_big(code, f"{count} items", limit)
         out += size.to_bytes(width, "big")
         out += count.to_bytes(width, "big")
@@ -344,17 +345,29 @@ def _encode_variable(code: int, content: Content) -> Writer:
 def _encode_compound(code: int, body_of: Body) -> Writer:
     def encode(out: bytearray, value: Any, depth: int) -> None:
         body, count = body_of(code, value, depth)
-        size = len(body) + 1
-        if size <= 0xFF and count <= 0xFF:
-            out += bytes((code, size, count))
-        elif size + 3 <= LARGEST_SIZE:
-            out.append(code | WIDE)
-            out += SIZE_AND_COUNT.pack(size + 3, count)
-        else:
-            raise _too_big(code | WIDE, f"{size + 3} bytes", LARGEST_SIZE)
-        out += body
+        _append_compound(out, code, body, count)
 
     return encode
+
+
+def _append_compound(out: bytearray, code: int, body: bytearray, count: int) -> None:
+    size = len(body) + 1
+    if size <= 0xFF and count <= 0xFF:
+        out += bytes((code, size, count))
+    elif size + 3 <= LARGEST_SIZE:
+        out.append(code | WIDE)
+        out += SIZE_AND_COUNT.pack(size + 3, count)
+    else:
+        raise _too_big(code | WIDE, f"{size + 3} bytes", LARGEST_SIZE)
+    out += body
+
+
+def write_list(out: bytearray, items: bytearray, count: int) -> None:
+    """Append a list of encoded items."""
+    if count:
+        _append_compound(out, 0xC0, items, count)
+    else:
+        out.append(0x45)
 
 
 _encode_full_list = _encode_compound(0xC0, _list_body)

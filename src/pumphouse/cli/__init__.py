@@ -29,6 +29,8 @@ COMMANDS = {
     "simulate": "simulate",
     "faults": "faults",
     "dash": "dash",
+    "lag-exporter": "lag_exporter",
+    "scaler": "scaler",
     "doctor": "doctor",
     "demo": "demo.command",
 }
@@ -43,7 +45,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"pumphouse.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        module = import_module(f"pumphouse.cli.{COMMANDS[cmd_name]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

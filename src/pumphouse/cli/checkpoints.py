@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
+    LEASE_OF_HOSTS,
     POSITION_TYPE,
     connection_option,
     group_option,
@@ -20,15 +23,17 @@ from pumphouse.cli.common.options import (
     output_option,
     store_option,
 )
-from pumphouse.errors import OptionError
-from pumphouse.events import Event, Position, to_datetime, to_ms
+from pumphouse.errors import OptionError, PumphouseError, ReaderEvicted
+from pumphouse.events import LATEST, Event, Position, to_datetime, to_ms
 
 if TYPE_CHECKING:
     from pumphouse.cli.common.group_access import GroupAccess
-    from pumphouse.client.base import PartitionProperties
-    from pumphouse.leases.model import Checkpoint
+    from pumphouse.client.base import PartitionProperties, ReaderOptions
+    from pumphouse.leases.model import Checkpoint, Ownership
     from pumphouse.processor.admin.resets import Change, ResetPosition
 
+READER = "pumphouse checkpoints"  # the hub shows this name to the readers that are evicted
+WRITES_MAX = 5  # a running host may write a checkpoint in between
 READ_S = 5.0  # deadline for reading an event that exists
 partition_option = click.option(
     "-p",
@@ -44,7 +49,7 @@ execute_option = click.option(
 force_option = click.option(
     "--force",
     is_flag=True,
-    help="Write even if hosts own the partitions. Hosts of official SDKs overwrite the change.",
+    help="Write even if hosts of official SDKs own the partitions. They overwrite the change.",
 )
 
 
@@ -94,7 +99,7 @@ def list_checkpoints(
 @force_option
 @connection_option
 @store_option
-@lease_option
+@lease_option(LEASE_OF_HOSTS)
 @output_option
 def reset(
     hub: str | None,
@@ -111,8 +116,8 @@ def reset(
 ) -> None:
     """Move checkpoints, so that processing continues at another position.
 
-    Without --execute the changes are only shown. The command refuses to write while hosts own the
-    partitions; stop the hosts first.
+    Without --execute the changes are only shown. Running hosts continue at the new position. The
+    command refuses to write while hosts of official SDKs own the partitions; stop them first.
     """
     from pumphouse.cli.common.group_access import with_group
 
@@ -153,7 +158,7 @@ def export(file: IO[str], hub: str | None, group: str, connection: str | None, s
 @force_option
 @connection_option
 @store_option
-@lease_option
+@lease_option(LEASE_OF_HOSTS)
 @output_option
 def import_checkpoints(
     file: IO[str],
@@ -223,9 +228,24 @@ async def find_target(
 async def event_at(
     access: GroupAccess, properties: PartitionProperties, position: Position
 ) -> Event | None:
-    from pumphouse.client.base import ReaderOptions
+    from pumphouse.client.base import DEFAULT_GROUP, ReaderOptions
 
-    options = ReaderOptions(properties.partition, access.group.name, position, prefetch=1)
+    partition, group = properties.partition, access.group.name
+    attempts = [ReaderOptions(partition, group, position, prefetch=1)]
+    if group != DEFAULT_GROUP:
+        attempts.append(ReaderOptions(partition, DEFAULT_GROUP, position, prefetch=1))
+    refused: ReaderEvicted | None = None
+    for options in attempts:
+        try:
+            return await first_event(access, options)
+        except ReaderEvicted as error:  # the reader of a running host keeps this one out
+            refused = refused or error
+    # A reader with the epoch of the host's reader evicts it. The host then opens another one.
+    epoch = refused.epoch if refused is not None and refused.epoch is not None else 0
+    return await first_event(access, replace(attempts[0], epoch=epoch, name=READER))
+
+
+async def first_event(access: GroupAccess, options: ReaderOptions) -> Event | None:
     reader = await access.client.reader(options)
     try:
         events = await reader.receive(1, READ_S)
@@ -242,7 +262,9 @@ def read_positions(file: Iterable[str]) -> dict[str, ResetPosition]:
             partition, position = parse_line(number, line)
             positions[partition] = position
     if not positions:
-        raise OptionError("the file contains no checkpoints")
+        raise OptionError(
+            "the file contains no checkpoints: use a file of `pumphouse checkpoints export`"
+        )
     return positions
 
 
@@ -275,33 +297,64 @@ async def apply_changes(
     force: bool,
     output: str,
 ) -> None:
-    """Show the changes; write them with --execute if no live host owns the partitions."""
-    from pumphouse.processor.admin.resets import live_owners
+    """Show the changes; write them with --execute, unless a live host would overwrite them."""
+    from pumphouse.processor.admin.resets import live_rows, overwrites, owners_of
 
     show(changes, output)
-    listing = await access.listing()
-    owners = live_owners(listing, lease_s, [change.partition for change in changes])
+    moved = [change for change in changes if change.moves]
+    rows = live_rows(await access.listing(), lease_s, [change.partition for change in changes])
+    owners = owners_of(row for row in rows if overwrites(row))
     if owners and not force:
-        held = f"{', '.join(owners)} own{'s' if len(owners) == 1 else ''} these partitions"
+        owners_text = f"{', '.join(owners)} own{'s' if len(owners) == 1 else ''} these partitions"
+        why = f"{owners_text} and would overwrite the change"
         if execute:
-            raise click.ClickException(
-                f"nothing was changed: {held}; stop the hosts, or add --force"
-            )
-        console.message(f"Preview only. {held}: stop the hosts, then add --execute.")
+            raise click.ClickException(f"nothing was changed: {why}; stop them, or add --force")
+        console.message(f"Preview only. {why}: stop them, then add --execute.")
     elif not execute:
         console.message("Preview only. Add --execute to write the changes.")
     else:
-        await asyncio.gather(*(write(access, change) for change in changes if change.moves))
+        await asyncio.gather(*(write(access, change) for change in moved))
+        changed = {change.partition for change in moved}
+        await wake_owners(access, [row for row in rows if row.partition in changed])
         console.message("Done.")
 
 
+async def wake_owners(access: GroupAccess, rows: list[Ownership]) -> None:
+    """Evict the readers of running hosts: each opens another one, and finds its checkpoint moved.
+
+    A host whose reader cannot be evicted notices the move when it writes its next checkpoint.
+    """
+    from pumphouse.client.base import ReaderOptions
+
+    async def wake(row: Ownership) -> None:
+        with suppress(PumphouseError):
+            options = ReaderOptions(
+                row.partition, access.group.name, LATEST, row.epoch, prefetch=1, name=READER
+            )
+            await (await access.client.reader(options)).close()
+
+    await asyncio.gather(*map(wake, rows))
+    if rows:
+        owners = ", ".join(sorted({row.owner for row in rows}))
+        console.message(f"Running hosts continue at the new position: {owners}.")
+
+
 async def write(access: GroupAccess, change: Change) -> None:
+    """Write a checkpoint over the current one, even if its owner writes in between."""
     from pumphouse.leases.model import Refused, Unknown
 
     outcome = await access.store.update_checkpoint(change.after, rewind=True)
+    for _ in range(WRITES_MAX - 1):
+        if not isinstance(outcome, Refused):
+            break
+        current = (await access.checkpoints()).get(change.partition)
+        etag, epoch = (current.etag, current.epoch) if current is not None else ("", 0)
+        newer = replace(change.after, etag=etag, epoch=epoch)
+        outcome = await access.store.update_checkpoint(newer, rewind=True)
     if isinstance(outcome, Refused):
         raise click.ClickException(
-            f"partition {change.partition}: the checkpoint has changed meanwhile; list and retry"
+            f"partition {change.partition}: the checkpoint was changed by another "
+            "writer; list the checkpoints and retry"
         )
     if isinstance(outcome, Unknown):
         raise click.ClickException(
@@ -328,13 +381,18 @@ def show(changes: list[Change], output: str) -> None:
     rows = [
         (
             change.partition,
-            console.number_text(change.before.sequence),
-            console.number_text(change.after.sequence),
+            sequence_text(change.before.sequence),
+            sequence_text(change.after.sequence),
             change.effect,
         )
         for change in changes
     ]
     console.print_table(("PARTITION", "CURRENT", "NEW", "EFFECT"), rows)
+
+
+def sequence_text(sequence: int | None) -> str:
+    """The last handled event as text; -1 means that processing starts at the first event."""
+    return "beginning" if sequence == -1 else console.number_text(sequence)
 
 
 def in_order(checkpoints: dict[str, Checkpoint]) -> list[Checkpoint]:

@@ -12,6 +12,7 @@ import click
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
+    LEASE_OF_HOSTS,
     connection_option,
     hub_option,
     lease_option,
@@ -34,8 +35,8 @@ HEADERS = (
     "LAG-TIME",
     "STATUS",
 )
-# An unchanged checkpoint only means something over a longer time: hosts checkpoint every few
-# seconds at best.
+# Hosts write checkpoints every few seconds. So a checkpoint is stuck only if it is unchanged for a
+# longer time.
 COMPARE_S = 30.0
 
 
@@ -44,7 +45,7 @@ COMPARE_S = 30.0
 @hub_option
 @connection_option
 @store_option
-@lease_option
+@lease_option(LEASE_OF_HOSTS)
 @click.option("--watch", is_flag=True, help="Update the table until Ctrl-C.")
 @click.option(
     "--every", type=DURATION_TYPE, default="2s", show_default=True, help="Interval of --watch."
@@ -63,14 +64,15 @@ def describe(
     """Show owner, lag and health of every partition of the consumer group GROUP.
 
     The status of a partition is ok, idle (no events yet), moving (a hand-over is in progress),
-    unread (no checkpoint yet), or one of these problems: no owner, data lost (retention removed
-    unread events), ahead (the hub was re-created). The exit status is 3 if any partition has a
-    problem. With --watch the status can also be behind (the lag grows) or stuck (the checkpoint
-    does not move).
+    unread (no checkpoint yet), paused (by its host), or one of these problems: stopped (by an event
+    that its handler cannot process), stuck (its handler does not return), behind (the lag grows),
+    no owner, data lost (retention removed unread events), ahead (the hub was re-created). The exit
+    status is 3 if any partition has a problem. Some owners do not report problems: with --watch the
+    command itself detects a growing lag and a checkpoint that does not move.
     """
     from pumphouse.cli.common.group_access import with_group
 
-    show = as_json if output == "json" else as_table
+    show = show_json if output == "json" else show_table
 
     async def take_one(access: GroupAccess) -> Overview:
         return await take_overview(access, lease_s, None)
@@ -90,9 +92,9 @@ def describe(
 async def take_overview(access: GroupAccess, lease_s: float, before: Overview | None) -> Overview:
     from pumphouse.processor.admin.overview import overview
 
-    partitions, listing, checkpoints = await asyncio.gather(
-        access.partitions(), access.listing(), access.checkpoints()
-    )
+    listing, checkpoints = await asyncio.gather(access.listing(), access.checkpoints())
+    # The partitions are read last. If they were read first, a checkpoint could be beyond the end.
+    partitions = await access.partitions()
     group = access.group
     return overview(
         group.name, group.hub, partitions, listing, checkpoints.values(), lease_s, before
@@ -118,25 +120,25 @@ async def watch_group(
         await asyncio.sleep(every_s)
 
 
-def as_table(group: Overview) -> None:
-    fewest, most = group.shares()
+def show_table(overview: Overview) -> None:
+    fewest, most = overview.shares()
     console.print_table(
-        ("GROUP", "HUB", "STATE", "HOSTS", "SHARE", "TOTAL-LAG", "MAX-LAG", "MAX-LAG-TIME"),
+        ("GROUP", "HUB", "STATUS", "HOSTS", "SHARE", "TOTAL-LAG", "MAX-LAG", "MAX-LAG-TIME"),
         [
             (
-                group.group,
-                group.hub,
-                group.state,
-                str(len(group.hosts)),
+                overview.group,
+                overview.hub,
+                overview.state,
+                str(len(overview.hosts)),
                 f"{fewest}-{most}" if fewest != most else str(most),
-                f"{group.lag:,}",
-                f"{group.lag_max:,}",
-                seconds(group.lag_s_max),
+                f"{overview.lag:,}",
+                f"{overview.lag_max:,}",
+                seconds(overview.lag_s_max),
             )
         ],
     )
     print()
-    console.print_table(HEADERS, [cells(line) for line in group.lines])
+    console.print_table(HEADERS, [cells(line) for line in overview.lines])
 
 
 def cells(line: PartitionRow) -> tuple[str, ...]:
@@ -163,19 +165,27 @@ def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}s"
 
 
-def as_json(group: Overview) -> None:
+def show_json(overview: Overview) -> None:
     """Print one object per overview, so that `--watch -o json` prints one object per line."""
     console.print_json(
         {
-            "group": group.group,
-            "hub": group.hub,
-            "state": group.state,
-            "hosts": list(group.hosts),
-            "lag": group.lag,
-            "lag_seconds_max": group.lag_s_max,
-            "partitions": [line_json(line) for line in group.lines],
+            "group": overview.group,
+            "hub": overview.hub,
+            "status": overview.state,
+            "state": deprecated_state(overview),
+            "hosts": list(overview.hosts),
+            "lag": overview.lag,
+            "lag_seconds_max": overview.lag_s_max,
+            "partitions": [line_json(line) for line in overview.lines],
         }
     )
+
+
+def deprecated_state(overview: Overview) -> str:
+    """The value of the deprecated key "state", which was "nobody" where the status is "unowned"."""
+    from pumphouse.processor.admin.overview import UNOWNED
+
+    return "nobody" if overview.state == UNOWNED else overview.state
 
 
 def line_json(line: PartitionRow) -> dict[str, object]:
@@ -185,11 +195,14 @@ def line_json(line: PartitionRow) -> dict[str, object]:
         "owner": line.owner or None,
         "epoch": line.epoch,
         "lease_left_seconds": None if left is None or left == float("-inf") else round(left, 3),
+        "lease_age_seconds": None if line.lease_age_s is None else round(line.lease_age_s, 3),
         "successor": line.successor or None,
         "checkpoint": line.checkpoint,
+        "offset": line.offset,
         "first": line.first,
         "end": line.end,
         "lag": line.lag,
         "lag_seconds": line.lag_s,
-        "verdict": line.verdict,
+        "status": line.verdict,
+        "verdict": line.verdict,  # deprecated
     }

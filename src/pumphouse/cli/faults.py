@@ -31,16 +31,22 @@ def faults() -> None:
 @click.option("--partition", "-p", help="Only this partition.")
 @click.option("--group", help="Only readers of this consumer group.")
 @click.option(
-    "--rate", type=click.FloatRange(0, 1), help="Share of the operations that fail; 1 is all."
+    "--rate",
+    type=click.FloatRange(0, 1),
+    help="Share of the operations that the fault affects, from 0 to 1. Default: 1.",
 )
-@click.option("--times", type=click.IntRange(min=1), help="Maximum number of failures.")
+@click.option(
+    "--times",
+    type=click.IntRange(min=1),
+    help="Maximum number of operations that the fault affects. Default: no limit.",
+)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Duration of a delay.")
 @click.option("--condition", help="AMQP condition of a refusal or detach.")
 @click.option("--description", help="Text of a refusal or detach.")
 @connection_option
 @output_option
 def add(connection: str | None, output: str, **fault: Any) -> None:
-    """Add a fault; prints its number."""
+    """Add a fault, and print its number."""
     from pumphouse.cli.common.hub_connection import with_client
 
     given = {name: value for name, value in fault.items() if value is not None}
@@ -52,7 +58,7 @@ def add(connection: str | None, output: str, **fault: Any) -> None:
     if output == "json":
         console.print_json({"id": number, **given})
     else:
-        print(f"added fault {number}: {given['action']}")
+        console.print_line(f"added fault {number}: {given['action']}")
 
 
 @faults.command("list")

@@ -1,4 +1,4 @@
-"""`pumphouse groups`: create, list, describe and delete the consumer groups of a hub."""
+"""`pumphouse groups`: create, list, describe, resume and delete the consumer groups of a hub."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import click
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import connection_option, hub_option, output_option
 from pumphouse.cli.describe import describe
+from pumphouse.cli.resume import resume
 
 
 @click.group()
 def groups() -> None:
-    """Create, list, describe and delete consumer groups."""
+    """Create, list, describe, resume and delete consumer groups."""
 
 
 groups.add_command(describe)
+groups.add_command(resume)
 
 
 @groups.command()
@@ -42,7 +44,7 @@ def list_groups(hub: str | None, connection: str | None, output: str) -> None:
         if output == "json":
             console.print_json({"group": group})
         else:
-            print(group)
+            console.print_line(group)
 
 
 @groups.command()
@@ -62,4 +64,4 @@ def report(output: str, group: str, action: str) -> None:
     if output == "json":
         console.print_json({"group": group, action: True})
     else:
-        print(f"{action} consumer group {group}")
+        console.print_line(f"{action} consumer group {group}")

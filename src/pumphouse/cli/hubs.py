@@ -41,7 +41,7 @@ def create(name: str, partitions: int, connection: str | None, output: str) -> N
         console.print_json(as_json(created))
     else:
         partitions_text = console.plural(len(created.partitions), "partition")
-        print(f"created hub {created.name} with {partitions_text}")
+        console.print_line(f"created hub {created.name} with {partitions_text}")
 
 
 @hubs.command()
@@ -61,7 +61,9 @@ def grow(name: str, partitions: int, connection: str | None, output: str) -> Non
     if output == "json":
         console.print_json(as_json(grown))
     else:
-        print(f"hub {grown.name} has {console.plural(len(grown.partitions), 'partition')}")
+        console.print_line(
+            f"hub {grown.name} has {console.plural(len(grown.partitions), 'partition')}"
+        )
 
 
 @hubs.command("list")
@@ -97,7 +99,7 @@ def delete(name: str, connection: str | None, output: str) -> None:
     if output == "json":
         console.print_json({"hub": name, "deleted": True})
     else:
-        print(f"deleted hub {name}")
+        console.print_line(f"deleted hub {name}")
 
 
 def as_json(hub: HubProperties) -> dict[str, object]:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
+import os
 import re
 import sys
+import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumphouse.cli.common import console
+from pumphouse.cli.common.metrics import (
+    checking_host,
+    checking_loop,
+    not_ready_without_host,
+    serving_health,
+    serving_metrics,
+)
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
     POSITION_TYPE,
@@ -19,8 +30,10 @@ from pumphouse.cli.common.options import (
     ca_file,
     connection_option,
     group_option,
+    health_option,
     hub_option,
     lease_option,
+    metrics_option,
     need_connection,
     output_option,
     parse_duration,
@@ -29,7 +42,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.errors import OptionError
-from pumphouse.events import EARLIEST, Position
+from pumphouse.events import EARLIEST, Event, Position
 
 if TYPE_CHECKING:
     from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
@@ -62,7 +75,10 @@ CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
 @group_option
 @connection_option
 @store_option
-@lease_option
+@lease_option(
+    "Lease duration of this host; use the same for all hosts of the group. Another host can claim "
+    "a partition whose lease this host has not renewed for this time."
+)
 @strategy_option
 @click.option(
     "--host", "host", default="", metavar="NAME", help="Name of this host; random by default."
@@ -105,8 +121,40 @@ CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
 @click.option(
     "--interval",
     type=DURATION_TYPE,
-    help="Interval between two cycles; a third of the lease by default.",
+    help="Interval at which the host lists owners and claims partitions; a third of the lease by "
+    "default.",
 )
+@click.option(
+    "--handler-threads",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Maximum number of threads for a plain function.",
+)
+@click.option(
+    "--handler-timeout",
+    type=DURATION_TYPE,
+    default="60s",
+    show_default=True,
+    help="Report a call of the handler that takes longer.",
+)
+@click.option(
+    "--on-handler-timeout",
+    type=click.Choice(["report", "cancel", "give-up"]),
+    default="report",
+    show_default=True,
+    help="What happens after the report of --handler-timeout: nothing more, cancel a coroutine and "
+    "retry its batch, or give the partition up to another host.",
+)
+@click.option(
+    "--stop-timeout",
+    type=DURATION_TYPE,
+    default="30s",
+    show_default=True,
+    help="How long a stop waits for the handler. Leases of calls that are still running expire.",
+)
+@metrics_option
+@health_option
 @output_option
 @verbose_option
 def process(
@@ -124,6 +172,13 @@ def process(
     retries: int,
     dead_letter: str | None,
     interval: float | None,
+    handler_threads: int,
+    handler_timeout: float,
+    on_handler_timeout: str,
+    stop_timeout: float,
+    metrics_port: int | None,
+    metrics_host: str,
+    health_port: int | None,
     output: str,
 ) -> None:
     """Run the function HANDLER of MODULE on every partition of this host, until Ctrl-C.
@@ -134,6 +189,8 @@ def process(
     """
     from pumphouse.processor.options import DEAD_LETTER, STOP, PoisonPolicy, ProcessorOptions
 
+    if dead_letter:
+        check_dead_letter_file(Path(dead_letter))
     options = ProcessorOptions(
         interval_s=interval or lease_s / RENEWALS_PER_LEASE,
         lease_s=lease_s,
@@ -142,11 +199,25 @@ def process(
         start=start,
         checkpoints=every,
         poison=PoisonPolicy(retries=retries, then=DEAD_LETTER if dead_letter else STOP),
+        handler_threads=handler_threads,
+        handler_timeout_s=handler_timeout,
+        on_handler_timeout=on_handler_timeout,
+        stop_s=stop_timeout,
     )
     settings = ProcessSettings(
         need_connection(connection), hub or "", group, store, strategy, host, options, ca_file()
     )
-    asyncio.run(run(settings, find_handler(handler), dead_letter, ProcessReporter(output)))
+    reporter, function = ProcessReporter(output), find_handler(handler)
+    with (
+        not_ready_without_host(),
+        serving_metrics(metrics_port, metrics_host) as metrics,
+        serving_health(health_port, metrics_host) as health,
+    ):
+        if metrics is not None:
+            reporter.report("metrics", address=f"{metrics.address}/metrics")
+        if health is not None:
+            reporter.report("health", address=health.address)
+        asyncio.run(run(settings, function, dead_letter, reporter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +234,18 @@ class ProcessSettings:
     ca_file: str | None = None
 
 
+def check_dead_letter_file(path: Path) -> None:
+    """OptionError if the file cannot be written. It is created with the first dead letter."""
+    if path.is_dir():
+        raise OptionError(f"cannot write dead letters to {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise OptionError(
+            f"cannot write dead letters to {path}: the folder {path.parent} does not exist"
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OptionError(f"cannot write dead letters to {path}: permission denied")
+
+
 def find_handler(name: str) -> Any:
     """Import the function MODULE:HANDLER, also from the current folder."""
     module, colon, function = name.partition(":")
@@ -175,11 +258,17 @@ def find_handler(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise
-        raise OptionError(f"no module {module!r} in this folder or installed") from None
+        raise OptionError(
+            f"module {module!r} not found: run the command in the folder of the module, or install "
+            "it"
+        ) from None
     for part in function.split("."):
         target = getattr(target, part, None)
     if not callable(target):
-        raise OptionError(f"module {module} has no function {function!r}")
+        raise OptionError(
+            f"module {module} has no function {function!r}: use MODULE:HANDLER with the name of a "
+            "function in MODULE"
+        )
     return target
 
 
@@ -188,7 +277,7 @@ async def run(
 ) -> None:
     from pumphouse.cli.up import stop_on_signal
     from pumphouse.client.factory import open_client
-    from pumphouse.leases.store_url import open_store
+    from pumphouse.leases.store_url import open_store_of_host
     from pumphouse.processor.dead_letters import DeadLetterFile
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling
@@ -196,7 +285,7 @@ async def run(
     engine = Engine(
         lambda: open_client(settings.connection, settings.hub, ca_file=settings.ca_file),
         lambda partition: handling.serve(partition),
-        store=open_store(settings.store),
+        store=open_store_of_host(settings.store, settings.options.lease_s, "--lease"),
         group=settings.group,
         strategy=settings.strategy,
         host=settings.host,
@@ -206,36 +295,45 @@ async def run(
     )
     dead_letters = DeadLetterFile(dead_letter) if dead_letter else None
 
-    async def handle_counted(partition: Any, batch: Any) -> None:
-        await call(handler, partition, batch)
-        reporter.handled += len(batch)
-
     handling = Handling(
-        handle_counted,
+        counted(handler, reporter),
         settings.options,
         engine.reporter,
         dead_letters=dead_letters,
         group=settings.group,
         host=engine.host,
     )
-    with stop_on_signal() as stop:
+    engine.reporter.name_handler(handler)
+    with stop_on_signal() as stop, checking_loop(), checking_host(engine):
         await engine.start()
+        engine.call_on_close(handling.close)
         reporter.report("started", host=engine.host, group=settings.group)
         try:
             await run_until(stop, engine.run(), reporter)
         finally:
             await engine.stop()
-            await handling.close()
         reporter.report("stopped", host=engine.host, events=reporter.handled)
 
 
-async def call(handler: Any, partition: Any, batch: Any) -> None:
-    from pumphouse.processor.handlers import is_async
+def counted(handler: Any, reporter: ProcessReporter) -> Any:
+    """A function that calls the handler and counts its events; plain if the handler is plain."""
+    from pumphouse.processor.handling.threads import is_async
 
-    if is_async(handler):
-        await handler(partition, batch)
-    else:
-        await asyncio.to_thread(handler, partition, batch)
+    async def finish(result: Any, batch: list[Event]) -> None:
+        await result
+        reporter.count(len(batch))
+
+    def handle_plain(partition: Any, batch: list[Event]) -> Any:
+        result = handler(partition, batch)
+        if inspect.isawaitable(result):
+            return finish(result, batch)
+        reporter.count(len(batch))
+        return None
+
+    async def handle(partition: Any, batch: list[Event]) -> None:
+        await finish(handler(partition, batch), batch)
+
+    return handle if is_async(handler) else handle_plain
 
 
 async def run_until(stop: asyncio.Event, engine: Any, reporter: ProcessReporter) -> None:
@@ -262,6 +360,12 @@ class ProcessReporter:
         self.output = output
         self.handled = 0
         self._reported = 0
+        self._counting = threading.Lock()  # plain handlers run in several threads
+
+    def count(self, events: int) -> None:
+        """Events were handled. Called in the threads of handlers too."""
+        with self._counting:
+            self.handled += events
 
     def report(self, event: str, **fields: object) -> None:
         if self.output == "json":
@@ -271,10 +375,16 @@ class ProcessReporter:
             console.message("  ".join([event, *texts]))
 
     def report_ownership(self, change: str, partition: str) -> None:
-        if change in ("claimed", "lost", "released", "asked"):
-            self.report(change, partition=partition)
+        if change not in ("claimed", "lost", "released", "asked"):
+            return
+        if change == "asked" and self.output != "json":
+            change = "requested by another host"
+        self.report(change, partition=partition)
 
     def report_error(self, partition: str | None, error: Exception) -> None:
+        """Print an error for programs. The log on stderr, which people read, already has it."""
+        if self.output != "json":
+            return
         fields = {} if partition is None else {"partition": partition}
         self.report("error", **fields, error=f"{type(error).__name__}: {error}")
 

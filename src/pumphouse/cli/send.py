@@ -116,7 +116,7 @@ def send(
     HUB can be omitted if there is no TEXT; it is then the EntityPath of the connection string.
     Empty lines are skipped. Without --key and --partition the partitions take turns.
     """
-    from pumphouse.cli.common.hub_connection import with_client
+    from pumphouse.cli.common.hub_connection import advice_if_not_found, with_client
 
     if key is not None and partition is not None:
         raise click.UsageError("use --key or --partition, not both")
@@ -125,7 +125,10 @@ def send(
     if not texts and file is None and count is None:
         file = stdin()
     plan = SendPlan(texts, file, count, rate, key, partition, dict(properties))
-    with console.progress("sending", plan.total, shown=plan.is_long) as advance:
+    with (
+        advice_if_not_found("check the name, or create the hub with `pumphouse hubs create`"),
+        console.progress("sending", plan.total, shown=plan.is_long) as advance,
+    ):
         sent = with_client(connection, hub, lambda client: send_all(client, plan, advance))
     if output == "json":
         console.print_json({"sent": sent})
@@ -140,7 +143,7 @@ def stdin() -> IO[bytes]:
 
 
 async def send_all(client: HubClient, plan: SendPlan, advance: Callable[[int], None]) -> int:
-    """Send all events of a plan; the number of accepted events."""
+    """Send all events of a plan; returns the number of accepted events."""
     sender = await client.sender(plan.partition)
     try:
         await send_chunks(sender, plan, RateLimiter(plan.rate, SystemClock()), advance)
@@ -191,12 +194,12 @@ async def bodies(plan: SendPlan) -> AsyncGenerator[list[bytes], None]:
         return
     from pumphouse.cli.common.lines import read_lines
 
-    left = sys.maxsize if plan.count is None else plan.count
+    remaining = sys.maxsize if plan.count is None else plan.count
     async with aclosing(read_lines(plan.file)) as blocks:
         async for block in blocks:
-            yield block[:left]
-            left -= len(block)
-            if left <= 0:
+            yield block[:remaining]
+            remaining -= len(block)
+            if remaining <= 0:
                 return
 
 

@@ -21,15 +21,23 @@ from pumphouse.errors import OptionError
 if TYPE_CHECKING:
     from pumphouse.simulation import Result, Scenario
 
-FACES = ("pull", "push", "functions", "fixed")
+APIS = ("pull", "push", "functions", "fixed")
 STORES = ("memory", "blob", "bloblease")
 HISTORY_LINES = 40
 PROGRESS_EVERY_S = 0.5
 
 
 @click.command()
-@click.option("--hosts", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--partitions", type=click.IntRange(1), default=16, show_default=True)
+@click.option(
+    "--hosts", type=click.IntRange(1), default=5, show_default=True, help="Number of hosts."
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1),
+    default=16,
+    show_default=True,
+    help="Number of partitions of the hub.",
+)
 @click.option(
     "--hours",
     type=click.FloatRange(0, min_open=True),
@@ -61,12 +69,14 @@ PROGRESS_EVERY_S = 0.5
 )
 @strategy_option
 @click.option(
-    "--face",
-    type=click.Choice(FACES),
+    "--api",
+    type=click.Choice(APIS),
     default="pull",
     show_default=True,
-    help="Processor API of the hosts. Hosts of fixed keep their partitions and take no --strategy.",
+    help="Processor API of the hosts. Hosts with `--api fixed` keep their partitions: they have "
+    "no --strategy.",
 )
+@click.option("--face", type=click.Choice(APIS), hidden=True, help="The old name of --api.")
 @click.option(
     "--store",
     type=click.Choice(STORES),
@@ -90,7 +100,8 @@ def simulate(
     seeds: int,
     faults: str,
     strategy: str,
-    face: str,
+    api: str,
+    face: str | None,
     store: str,
     jobs: int | None,
     output: str,
@@ -105,10 +116,12 @@ def simulate(
     from pumphouse.simulation import Scenario, parse_faults
 
     parse_strategy(strategy)
-    if face == "fixed" and ctx.get_parameter_source("strategy") is not ParameterSource.DEFAULT:
-        raise OptionError("--strategy has no effect with --face fixed: remove one of them")
+    if face is not None:
+        api = api_of_face(ctx, face)
+    if api == "fixed" and is_given(ctx, "strategy"):
+        raise OptionError("--strategy has no effect with --api fixed: remove one of them")
     scenarios = [
-        Scenario(hosts, partitions, hours, number, parse_faults(faults), strategy, face, store)
+        Scenario(hosts, partitions, hours, number, parse_faults(faults), strategy, api, store)
         for number in range(seed, seed + seeds)
     ]
     total = Totals(len(scenarios))
@@ -127,6 +140,18 @@ def simulate(
         show_total(total)
     if failed:
         ctx.exit(console.FAILED)
+
+
+def api_of_face(ctx: click.Context, face: str) -> str:
+    """The value of the deprecated option --face."""
+    if is_given(ctx, "api"):
+        raise OptionError("--face is the old name of --api: remove --face")
+    console.message("pumphouse: --face is deprecated: use --api")
+    return face
+
+
+def is_given(ctx: click.Context, option: str) -> bool:
+    return ctx.get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -154,20 +179,20 @@ class Totals:
 
     seeds: int
     done: int = 0
-    broken: int = 0
+    violated: int = 0  # seeds with at least one violation
     simulated_s: float = 0.0
     took_s: float = 0.0
     sent: int = 0
-    refused: int = 0
-    worst_gap_s: float = 0.0
-    handler_failed: str | None = None
+    refused: int = 0  # writes that the store refused
+    worst_gap_s: float = 0.0  # the longest time between sending and handling an event
+    handler_failed: str | None = None  # the first exception of a handler
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     figures: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         self.done += 1
-        self.broken += bool(result.violations)
+        self.violated += bool(result.violations)
         self.handler_failed = self.handler_failed or result.handler_failed
         self.simulated_s += result.simulated_s
         self.took_s += result.took_s
@@ -203,9 +228,9 @@ class ProgressLine:
             return
         self._printed_s = time.monotonic()
         total = self.total
-        hours, most = (total.simulated_s + at_s) / 3600, total.seeds * self.seed_s / 3600
-        text = f"{hours:,.1f} of {most:,.1f} hours, {total.done} of {total.seeds} seeds, "
-        text += f"{total.figures['moves'] + moves:,} moves, {total.broken} violations"
+        hours, hours_max = (total.simulated_s + at_s) / 3600, total.seeds * self.seed_s / 3600
+        text = f"{hours:,.1f} of {hours_max:,.1f} hours, {total.done} of {total.seeds} seeds, "
+        text += f"{total.figures['moves'] + moves:,} moves, {total.violated} seeds with violations"
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
@@ -225,7 +250,7 @@ def replay(scenario: Scenario, faults: str) -> str:
         "--seed": str(scenario.seed),
         "--faults": faults,
         "--strategy": scenario.strategy,
-        "--face": scenario.face,
+        "--api": scenario.face,
         "--store": scenario.store,
     }
     if scenario.face == "fixed":
@@ -251,7 +276,8 @@ def show_total(total: Totals) -> None:
     hours = total.simulated_s / 3600
     speed = total.simulated_s / max(total.took_s, 1e-9)
     seeds = console.plural(total.done, "seed")
-    print(f"{seeds}, {hours:,.1f} hours in {total.took_s:,.1f} CPU seconds ({speed:,.0f} times)")
+    cost = f"{total.took_s:,.1f} CPU seconds ({speed:,.0f} times real time)"
+    print(f"{seeds}, {hours:,.1f} hours in {cost}")
     console.print_table(("", ""), list(rows(total)))
 
 
@@ -262,13 +288,13 @@ def rows(total: Totals) -> Iterable[tuple[str, str]]:
     yield "events handled", f"{total.figures['handled']:,}"
     yield "handled again", f"{total.figures['duplicates']:,}"
     yield "moves", f"{total.figures['moves']:,}"
-    yield "worst gap", f"{total.worst_gap_s:.1f} s"
+    yield "longest delay from send to handling", f"{total.worst_gap_s:.1f} s"
     for name, count in sorted(total.calls.items()):
         yield f"store calls: {name}", f"{count:,}"
     yield "writes refused", f"{total.refused:,}"
     if total.handler_failed is not None:
         yield "handler failed", total.handler_failed
-    yield "violations", f"{total.broken:,}"
+    yield "seeds with violations", f"{total.violated:,}"
 
 
 def as_json(result: Result, faults: str) -> dict[str, Any]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from base64 import b64encode
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import click
 
@@ -25,6 +22,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.errors import OptionError
+from pumphouse.escapes import json_text, printable
 from pumphouse.events import FORMS, Event, Position
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
 LAST = 10
 BLOCK = 200  # events per write: one write per event would be slow
+DEPTH_MAX = 50  # of a property; deeper values are left out
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
@@ -49,7 +48,8 @@ class TailQuery:
     partition: str | None  # None: all partitions
     group: str
     position: Position | None  # None: the last events
-    number: int | None  # maximum; None: LAST of the last events, or no limit from a position
+    # Maximum. None: no limit if `position` is set, otherwise LAST.
+    number: int | None
     grep: re.Pattern[str] | None
     follow: bool
 
@@ -142,15 +142,20 @@ class EventPrinter:
 
 async def run(client: HubClient, query: TailQuery, show: Callable[[list[Event]], bool]) -> None:
     from pumphouse.cli.common.event_streams import follow, merge, open_streams
+    from pumphouse.cli.common.hub_connection import advice_if_not_found
 
-    spans = [span for span in await find_spans(client, query) if query.follow or not span.empty]
-    streams = await open_streams(client, query.group, spans)
+    all_spans = await find_spans(client, query)
+    spans = [span for span in all_spans if query.follow or not span.empty]
+    advice = f"check the name, or create the group with `pumphouse groups create {query.group}`"
+    with advice_if_not_found(advice):
+        # Without events one reader is opened nevertheless: the hub then checks the group.
+        streams = await open_streams(client, query.group, spans or all_spans[:1])
     async with aclosing(merge(streams)) as past_events:
         if query.position is None:
-            more = show(await last_of(past_events, query))
+            below_limit = show(await last_of(past_events, query))
         else:
-            more = await show_all(past_events, show)
-    if more and query.follow:
+            below_limit = await show_all(past_events, show)
+    if below_limit and query.follow:
         await follow(streams, show)
 
 
@@ -189,10 +194,10 @@ async def show_all(past_events: AsyncIterator[Event], show: Callable[[list[Event
 
 
 def as_text(event: Event) -> str:
-    position = f"{event.partition}:{event.sequence}"
+    position = printable(f"{event.partition}:{event.sequence}")
     if console.use_colour():
         position = click.style(position, fg="cyan")
-    key, text = event.partition_key or "-", escaped(body_text(event.body))
+    key, text = printable(event.partition_key or "-"), printable(body_text(event.body))
     return f"{position}  {timestamp(event)}  {key}  {text}"
 
 
@@ -204,9 +209,9 @@ def as_json(event: Event) -> str:
         "time": timestamp(event),
         "key": event.partition_key,
         **body_fields(event.body),
-        "properties": {str(name): value for name, value in event.properties.items()},
+        "properties": json_value(event.properties),
     }
-    return json.dumps(fields, ensure_ascii=False, default=json_value)
+    return json_text(fields)
 
 
 def body_fields(data: bytes) -> dict[str, str]:
@@ -221,24 +226,28 @@ def body_text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
-def escaped(text: str) -> str:
-    """Text without line breaks and control characters."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def timestamp(event: Event) -> str | None:
-    enqueued_at = event.enqueued_at
+    """The enqueued time. One that has no date, as a faulty hub may send, is shown as it is."""
+    try:
+        enqueued_at = event.enqueued_at
+    except OverflowError:
+        return f"{event.enqueued_ms} ms"
     if enqueued_at is None:
         return None
     return enqueued_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def json_value(value: Any) -> Any:
-    """A JSON value for an AMQP value without a JSON equivalent; an array becomes a list."""
+def json_value(value: Any, depth: int = DEPTH_MAX) -> Any:
+    """A JSON value for an AMQP value; an array becomes a list, and keys become texts."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if depth == 0:
+        return "..."
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, UUID | datetime):
-        return str(value)
-    return getattr(value, "items", str(value))
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item, depth - 1) for key, item in value.items()}
+    items = getattr(value, "items", value)  # of an AMQP array
+    if isinstance(items, list | tuple):
+        return [json_value(item, depth - 1) for item in items]
+    return str(value)

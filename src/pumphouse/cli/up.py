@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.common import console
+from pumphouse.cli.common.metrics import checking_loop, serving_metrics
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
     SIZE_TYPE,
+    metrics_option,
     output_option,
     parse_hubs,
     verbose_option,
@@ -24,6 +26,7 @@ from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
     from pumphouse.hub.embedded import EmbeddedHub
+    from pumphouse.telemetry.server import TelemetryServer
 
 PORT = 5672
 
@@ -80,8 +83,9 @@ PORT = 5672
     type=click.Choice(["always", "interval", "never"]),
     default="always",
     show_default=True,
-    help="With --data, when an event counts as stored: after fsync (always), with an fsync every "
-    "tenth of a second (interval), or after the write to the operating system (never).",
+    help="With --data, when a send is acknowledged. always: after fsync. interval: after the "
+    "write to the operating system, with an fsync every tenth of a second. never: after the write, "
+    "without an fsync.",
 )
 @click.option(
     "--tls-port",
@@ -120,6 +124,36 @@ PORT = 5672
     type=click.IntRange(1, 40),
     help="Throttle like Azure Event Hubs with this number of throughput units.",
 )
+@click.option(
+    "--host-name",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which clients reach the WebSocket and HTTP ports, besides localhost, --host "
+    "and the name of this machine; requests for other names are refused. Several options.",
+)
+@click.option(
+    "--connections-max",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Maximum number of connections. A new one beyond it replaces the oldest connection "
+    "without a valid key or token; if there is none, it is closed.",
+)
+@click.option(
+    "--connections-per-address-max",
+    type=click.IntRange(min=1),
+    default=4_000,
+    show_default=True,
+    help="Connections that the hub accepts from one remote address.",
+)
+@click.option(
+    "--login-time",
+    type=DURATION_TYPE,
+    default="10s",
+    show_default=True,
+    help="Time after connecting in which a client has to give a valid key or token.",
+)
+@metrics_option
 @output_option
 @verbose_option
 def up(
@@ -140,6 +174,12 @@ def up(
     config: Path | None,
     tier: str | None,
     throughput_units: int | None,
+    host_name: tuple[str, ...],
+    connections_max: int,
+    connections_per_address_max: int,
+    login_time: float,
+    metrics_port: int | None,
+    metrics_host: str,
     output: str,
 ) -> None:
     """Start an event hub for the official Azure clients.
@@ -149,7 +189,7 @@ def up(
     {NAME: ...}, "namespace_connection_string": ...}.
     """
     from pumphouse.hub.embedded import EmbeddedHub
-    from pumphouse.hub.options import Retention
+    from pumphouse.hub.options import Retention, ServerOptions
 
     hub = EmbeddedHub(
         parse_hubs([*hubs, *names]),
@@ -163,11 +203,22 @@ def up(
         ws_port=ws_port,
         http_port=http_port,
         certificate=certificate,
+        host_names=host_name,
         config=config,
         tier=tier,
         throughput_units=throughput_units,
+        options=ServerOptions(
+            handshake_s=login_time,
+            connections_max=connections_max,
+            connections_per_address_max=connections_per_address_max,
+        ),
     )
-    asyncio.run(serve(hub, announce_json if output == "json" else announce))
+    with serving_metrics(metrics_port, metrics_host) as metrics:
+
+        def ready(hub: EmbeddedHub) -> None:
+            (announce_json if output == "json" else announce)(hub, metrics)
+
+        asyncio.run(serve(hub, ready))
 
 
 def choose_key(key: str | None, key_file: Path | None) -> str | None:
@@ -182,7 +233,7 @@ def choose_key(key: str | None, key_file: Path | None) -> str | None:
 
 async def serve(hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None]) -> None:
     """Run the hub until SIGINT or SIGTERM."""
-    with stop_on_signal() as stop:
+    with stop_on_signal() as stop, checking_loop():
         async with hub:
             announce(hub)
             await stop.wait()
@@ -202,8 +253,10 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-def announce(hub: EmbeddedHub) -> None:
+def announce(hub: EmbeddedHub, metrics: TelemetryServer | None) -> None:
     show_address(hub)
+    if metrics is not None:
+        print(f"metrics    {metrics.address}/metrics")
     if hub.data is None:
         print("Ctrl-C stops it. The data is then lost; use --data DIR to keep it.", flush=True)
     else:
@@ -229,7 +282,7 @@ def further_ports(hub: EmbeddedHub) -> dict[str, int]:
     return {protocol: port for protocol, port in ports.items() if port is not None}
 
 
-def announce_json(hub: EmbeddedHub) -> None:
+def announce_json(hub: EmbeddedHub, metrics: TelemetryServer | None) -> None:
     console.print_json(
         {
             "port": hub.port,
@@ -239,5 +292,6 @@ def announce_json(hub: EmbeddedHub) -> None:
             "ws_port": hub.ws_port,
             "http_port": hub.http_port,
             "ca_file": None if hub.ca_file is None else str(hub.ca_file),
+            "metrics_port": None if metrics is None else metrics.port,
         }
     )

@@ -1,1 +1,1 @@
-"""How events are read and sent: for now the native client over plain AMQP (see native.py)."""
+"""Clients of a hub: protocols (`base`), drivers (`native`, `azure`), ranges as Arrow (`bulk`)."""

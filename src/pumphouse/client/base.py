@@ -7,23 +7,23 @@ official SDK, the default for the real service). Code outside this package impor
     open_client -> HubClient -> Reader, Sender, ManagementClient, properties
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-One test suite holds the contract for both drivers (tests/client/contract):
+One test suite checks this contract for both drivers (tests/client/contract):
 
 * A reader delivers the events of one partition in order, each once. After a broken connection it
   resumes after the last event that it returned. Its start position is resolved before `reader()`
-  returns, so events that arrive later are never missed, also with `latest`.
+  returns, so events that arrive later are never missed, even with `latest`.
 * Transient failures (a lost connection, a detach, throttling) are retried within `RetryOptions`
   without the caller noticing. Permanent failures are raised: ReaderEvicted, AuthError, HubNotFound,
   OptionError, and ConnectionFailed after the last attempt.
 * `Sender.send` returns after the hub has acknowledged every event. If a connection breaks while a
-  batch is pending, its outcome is unknown. It is sent again, so its events may be stored twice.
+  batch is pending, its outcome is unknown. It is re-sent, so its events may be stored twice.
 * Every call has a deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from pumphouse.client.batches import Payload, batch_section, encode_event, prepared_batch
@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 DEFAULT_GROUP = "$Default"
-PREFETCH = 300  # as the official clients
+PREFETCH = 300  # the default of the official clients
 PREFETCH_BYTES_MAX = 16 * 1024 * 1024
 BATCH_EVENTS_MAX = 1000  # bounds the number of events that one refused batch affects
 
@@ -80,6 +80,8 @@ class ReaderOptions:
     prefetch_bytes_max: int = PREFETCH_BYTES_MAX  # of buffered events; one event may exceed it
     name: str = ""  # shown by the hub to the readers that this one evicts
     track_end: bool = False  # keep `Reader.end` up to date: costs some bytes per event
+    # A further limit in bytes, which may change while the reader is open.
+    bytes_limit: Callable[[], int] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.prefetch < 1:
@@ -89,12 +91,19 @@ class ReaderOptions:
                 f"prefetch_bytes_max must be at least 1 (got {self.prefetch_bytes_max})"
             )
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The most bytes that the reader buffers now."""
+        if self.bytes_limit is None:
+            return self.prefetch_bytes_max
+        return max(1, min(self.prefetch_bytes_max, self.bytes_limit()))
+
 
 @dataclass(frozen=True, slots=True)
 class RetryOptions:
     """Retries of transient failures: delays double from `first_s` to `most_s`, with jitter."""
 
-    attempts: int = 8  # in a row; a success resets the count
+    attempts: int = 8  # retries in a row; a success resets the count. 0: no retry
     first_s: float = 0.2
     most_s: float = 30.0
 
@@ -130,18 +139,18 @@ class PartitionProperties:
     def ends_before(self, position: Position) -> bool:
         """Whether all stored events lie before a position.
 
-        False also where only reading can answer, because offsets need not be numbers.
+        Also False if the properties cannot decide it: offsets need not be numbers.
         """
         if self.empty:
             return True
-        after = not position.inclusive
+        exclusive = not position.inclusive
         if position.kind == "time":
-            return self.last_enqueued_ms < int(position.value) + after
+            return self.last_enqueued_ms < int(position.value) + exclusive
         if position.kind == "sequence":
-            return self.last_sequence < int(position.value) + after
+            return self.last_sequence < int(position.value) + exclusive
         numeric = position.value.isdecimal() and self.last_offset.isdecimal()
         if position.kind == "offset" and numeric:
-            return int(self.last_offset) < int(position.value) + after
+            return int(self.last_offset) < int(position.value) + exclusive
         return False
 
 
@@ -220,7 +229,7 @@ class Sender(Protocol):
         lowers the number of batches that wait for their acknowledgement at the same time.
 
         Events with the same partition key keep their order. An event that is too large for the hub
-        raises OptionError before any event of its batch is sent.
+        raises EventTooLarge before any event of its batch is sent.
         """
 
     async def close(self) -> None: ...
@@ -262,7 +271,7 @@ class ManagementClient(Protocol):
     async def faults(self) -> list[dict[str, Any]]: ...
 
     async def plan_fault(self, **fault: Any) -> int:
-        """Plan a fault; the returned number cancels it."""
+        """Plan a fault; returns the number that `cancel_fault` takes."""
 
     async def cancel_fault(self, number: int | None = None) -> None:
         """Cancel one fault, or all of them."""
@@ -271,7 +280,8 @@ class ManagementClient(Protocol):
 class HubClient(Protocol):
     """A client of one hub: `async with open_client(...) as client`.
 
-    The last three methods are optional capabilities. A driver that has one overrides the method.
+    `batch_sender`, `message_reader` and `management` raise OptionError if the driver does not
+    support them.
     """
 
     @property
@@ -279,7 +289,7 @@ class HubClient(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The host under which checkpoints and leases are stored, as the official clients do."""
+        """The host name of the namespace; stores keep leases and checkpoints under this name."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from reprlib import repr as short
 from typing import Any
 
 from pumphouse.amqp.messages import (
@@ -26,14 +27,14 @@ from pumphouse.amqp.messages import (
     map_section,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.errors import EventTooLarge
+from pumphouse.errors import EventTooLarge, RemoteProtocolError
 from pumphouse.events import Event
 
 SEQUENCE, OFFSET = Symbol("x-opt-sequence-number"), Symbol("x-opt-offset")
 ENQUEUED, KEY = Symbol("x-opt-enqueued-time"), Symbol("x-opt-partition-key")
 
 SECTION_BYTES = 8  # overhead of a message in a batch: descriptor, constructor and size
-KEY_BYTES = 64  # overhead of a key
+KEY_BYTES = 64  # upper bound of the overhead of a key, besides its own bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class OpenBatch:
 def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
     """Events in as few payloads as size, count and keys allow. The order per key is kept."""
     batches: dict[str | None, OpenBatch] = {}
-    held = 0
+    collected_bytes = 0
     for event in events:
         key, message = event.partition_key, encode_event(event)
         if len(message) > size_max:
@@ -90,12 +91,12 @@ def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Itera
         if batch is None:
             batch = batches[key] = OpenBatch(key)
         batch.add(message)
-        held += len(message)
-        if held > size_max:
-            # With many keys and few events each, the size of one batch bounds all open ones.
+        collected_bytes += len(message)
+        if collected_bytes > size_max:
+            # Bounds the memory for many keys: all open batches together hold about one full batch.
             yield from (batch.payload() for batch in batches.values())
             batches.clear()
-            held = 0
+            collected_bytes = 0
     yield from (batch.payload() for batch in batches.values())
 
 
@@ -121,7 +122,7 @@ def batch_section(message: bytes) -> bytes:
 
 
 def prepared_batch(sections: bytes, event_count: int) -> Payload:
-    """A batch of encoded sections, each with its own key."""
+    """A batch to one partition, from encoded sections. Each event may have its own key."""
     return Payload(sections, BATCH_FORMAT, event_count)
 
 
@@ -133,15 +134,23 @@ def decode_event(payload: bytes, partition: str) -> Event:
     """The event in a message that was read from a partition."""
     message = decode_message(payload)
     annotations = message.annotations
+    enqueued_ms = whole_number(annotations.get(ENQUEUED), "enqueued time")
     return Event(
         body=body_of(message),
         properties=dict(message.application),
         partition_key=annotations.get(KEY),
         partition=partition,
-        sequence=annotations.get(SEQUENCE),
+        sequence=whole_number(annotations.get(SEQUENCE), "sequence number"),
         offset=str(annotations[OFFSET]) if OFFSET in annotations else None,
-        enqueued_ms=int(annotations[ENQUEUED]) if ENQUEUED in annotations else None,
+        enqueued_ms=None if enqueued_ms is None else int(enqueued_ms),
     )
+
+
+def whole_number(value: Any, name: str) -> int | None:
+    """A number that the hub has set; RemoteProtocolError if it is of another type."""
+    if value is None or isinstance(value, int):
+        return value
+    raise RemoteProtocolError(f"the {name} is {short(value)}, not a whole number")
 
 
 def body_of(message: Message) -> bytes:
@@ -156,6 +165,6 @@ def body_of(message: Message) -> bytes:
 
 def event_too_large(size: int, limit: int) -> EventTooLarge:
     return EventTooLarge(
-        f"an event of {size} bytes exceeds the limit of {limit} bytes; nothing of its batch was "
-        "sent. Send less in one event, or a reference to where it is kept"
+        f"an event of {size} bytes exceeds the limit of {limit} bytes; its batch was not "
+        "sent. Split the event, or store its data elsewhere and send a reference to it"
     )

@@ -1,7 +1,7 @@
 """Parses connection strings.
 
-They are parsed as by the official clients: keys in any case, `UseDevelopmentEmulator` only if it is
-exactly "true". Errors name the missing or invalid part but never its value, which may be a key.
+The rules are those of the official clients: keys in any case, `UseDevelopmentEmulator` only if it
+is exactly "true". Errors name the missing or invalid part but never its value, which may be a key.
 
     "Endpoint=sb://...;..." -> parse_connection_string -> ConnectionString -> routes.py
                                ^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -55,30 +55,31 @@ class ConnectionString:
 def read_connection_string(
     text: str | ConnectionString, hub: str = "", *, keyless: bool = False
 ) -> ConnectionString:
-    """A connection string, or the host of a namespace, with the name of a hub.
+    """Parse a connection string or the host of a namespace; `hub` replaces its EntityPath.
 
-    With `keyless` it needs no key, because a credential is given.
+    With `keyless` no key is needed, because the caller has a credential.
     """
-    if isinstance(text, str):
-        named = "=" in text or ";" in text
-        text = (
-            parse_connection_string(text, keyless=keyless) if named else parse_host(text, keyless)
-        )
-    if not keyless and not text.key and not text.signature:
+    if isinstance(text, ConnectionString):
+        parsed = text
+    elif "=" in text or ";" in text:
+        parsed = parse_connection_string(text, keyless=keyless)
+    else:
+        parsed = parse_host(text, keyless)
+    if not keyless and not parsed.key and not parsed.signature:
         raise invalid("has neither SharedAccessKey nor SharedAccessSignature")
-    return replace(text, hub=hub) if hub else text
+    return replace(parsed, hub=hub) if hub else parsed
 
 
 def parse_host(text: str, keyless: bool) -> ConnectionString:
-    """A host without a key: TLS is used."""
-    written = text.strip()
+    """Parse the host of a namespace. It needs a credential, and TLS is used."""
+    host_text = text.strip()
     if not keyless:
         raise OptionError(
-            f"invalid connection string {written!r:.80}: expected {FORM}; "
+            f"invalid connection string {host_text!r:.80}: expected {FORM}; "
             "a host alone needs a credential"
         )
-    scheme = "" if "://" in written else "sb://"
-    host, port, authority = read_endpoint(f"{scheme}{written}")
+    scheme = "" if "://" in host_text else "sb://"
+    host, port, authority = read_endpoint(f"{scheme}{host_text}")
     return ConnectionString(host, port or TLS_PORT, authority)
 
 
@@ -135,7 +136,7 @@ def check_credentials(key_name: str, key: str, signature: str) -> None:
 
 
 def read_endpoint(endpoint: str) -> tuple[str, int | None, str]:
-    """Host, port if present, and both as written."""
+    """The host, the port if there is one, and the authority (host and port as written)."""
     try:
         address = urlsplit(endpoint.rstrip("/"))
         host, port = address.hostname, address.port
@@ -151,4 +152,6 @@ def invalid(problem: str) -> OptionError:
 
 
 def hub_missing() -> OptionError:
-    return OptionError("no hub is named: name one, or add EntityPath=HUB to the connection string")
+    return OptionError(
+        "no hub is named: pass its name, or add EntityPath=HUB to the connection string"
+    )

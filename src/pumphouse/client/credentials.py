@@ -4,7 +4,7 @@
                                      ^^^^^^^^^^^^^^ this module ^^^^^^
 
 A token has an expiry. Whether it can be renewed depends on the credential: a key signs any number
-of tokens, a given signature is only one.
+of tokens, a given signature is a single token.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pumphouse.client.connection_string import ConnectionString
 from pumphouse.client.sas import sign
 from pumphouse.errors import AuthError, OptionError
 
-TOKEN_S = 3600.0  # of tokens that we sign; as the official clients
+TOKEN_S = 3600.0  # validity of the tokens that we sign, as in the official clients
 SCOPE = "https://eventhubs.azure.net/.default"
 SAS_TOKEN, JWT_TOKEN = "servicebus.windows.net:sastoken", "jwt"
-TOKEN_REQUEST_S = 60.0  # for a token of a credential: it may try three issuers over the network
+TOKEN_REQUEST_S = 60.0  # timeout of `get_token`, which may try several issuers over the network
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class IdentityCredential:
             waited = f"{TOKEN_REQUEST_S:g} s"
             raise AuthError(f"the {self.name} did not arrive within {waited}") from None
         except Exception as failed:
-            # The exceptions of azure-identity may not be installed here.
+            # azure-identity may not be installed, so its exception classes cannot be named.
             reason = str(failed).strip().partition("\n")[0][:300] or type(failed).__name__
             raise AuthError(f"cannot get the {self.name}: {reason}") from failed
 
     async def get_token(self) -> AccessToken:
-        """Call `get_token`; a blocking one runs in a thread."""
+        """Call `get_token`; if it blocks, call it in a thread."""
         if inspect.iscoroutinefunction(self.credential.get_token):
             result = self.credential.get_token(SCOPE)
         else:
@@ -163,18 +163,20 @@ def connection_string_credential(connection: ConnectionString) -> Credential:
 
 
 def check_signature(text: str) -> str:
-    """A signature, checked for its prefix: a key in its place would be sent to the hub."""
+    """Return the text if it is a signature; else OptionError, so that no key is sent to a hub."""
     if not text.startswith("SharedAccessSignature "):
-        raise OptionError("a credential as text must be a token: SharedAccessSignature sr=...")
+        raise OptionError(
+            "a credential given as text must be a signature: SharedAccessSignature sr=..."
+        )
     return text
 
 
 def expiry_of(signature: str) -> float:
-    """The expiry of a signature; infinite if it has no readable one."""
+    """The expiry of a signature; infinite if it has none or an invalid one."""
     expiry = parse_qs(signature.partition(" ")[2]).get("se", [""])[0]
     return float(expiry) if expiry.isascii() and expiry.isdigit() else float("inf")
 
 
 def renewal_at(now: float, expires_at: float) -> float:
-    """The time to renew a token: at nine tenths of the rest, as the official clients."""
+    """The time to renew a token: after nine tenths of its validity, as the official clients."""
     return now + 0.9 * (expires_at - now)

@@ -3,8 +3,8 @@
     detach, rejected -> error_from -> AuthError, HubNotFound, ReaderEvicted, AmqpError
                         ^^^^^^^^^^ this module
 
-The epoch of the reader that evicted or excludes us is only in the text. The patterns match the
-sentences of the service, which the embedded hub uses too.
+The epoch of the reader that evicts or excludes this one is only in the description. The patterns
+match the sentences of the service, which the embedded hub sends too.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from pumphouse.amqp.performatives import Error
 from pumphouse.errors import AmqpError, AuthError, HubNotFound, PumphouseError, ReaderEvicted
 
 LINK_STOLEN = "amqp:link:stolen"
+# A hub can send a description as large as a frame. Its own sentences have a few hundred characters.
+TEXT_CHARS_MAX = 2000
 
-# The name of the other reader comes before its epoch in the first two, and after it in the third.
-# A name that looks like an epoch must not match: hence the last match, and the first.
+SENTENCE_CHARS_MAX = 1024  # the sentence with the epoch comes first, and names have up to 256
+# A reader name may contain text that looks like an epoch. In the first two sentences the name comes
+# before the epoch, so the greedy `.*` selects the last candidate. In the third it comes after.
 _EVICTED = re.compile(
     r"New receiver '.*with higher epoch of '(?P<epoch>[0-9]{1,19})' is created", re.DOTALL
 )
-_KEPT_OUT = re.compile(
+_EXCLUDED = re.compile(
     r"Receiver '.*with a higher epoch '(?P<epoch>[0-9]{1,19})' already", re.DOTALL
 )
 _NO_EPOCH = re.compile(
@@ -33,7 +36,7 @@ def error_from(error: Error | None) -> PumphouseError:
     """The exception for an error of a hub."""
     if error is None:
         return AmqpError("amqp:link:detach-forced", "the hub detached the link")
-    description = error.description or ""
+    description = shortened(error.description or "")
     match error.condition:
         case "amqp:unauthorized-access":
             return AuthError(description or error.condition)
@@ -45,13 +48,19 @@ def error_from(error: Error | None) -> PumphouseError:
 
 
 def other_epoch(description: str) -> int | None:
-    """The epoch of the preferred reader; None if the text does not contain it."""
-    for form in (_NO_EPOCH, _EVICTED, _KEPT_OUT):
-        if match := form.match(description):
+    """The epoch of the other reader; None if the description does not contain it."""
+    start = description[:SENTENCE_CHARS_MAX]
+    for pattern in (_NO_EPOCH, _EVICTED, _EXCLUDED):
+        if match := pattern.match(start):
             return int(match["epoch"])
     return None
 
 
 def reason_text(error: Error | None) -> str:
     """The reason of a close, to append to a sentence."""
-    return f": {error.description or error.condition}" if error is not None else ""
+    return f": {shortened(error.description or error.condition)}" if error is not None else ""
+
+
+def shortened(text: str) -> str:
+    """A text of a hub for an error."""
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]} ..."

@@ -25,8 +25,12 @@ from pumphouse.events import Event
 # objects before they are freed.
 CHUNK = 128
 SINGLES_MAX = 1  # up to this many payloads are decoded faster without a pattern
-LEARN_MAX = 4  # patterns learned per batch; more would not help
+LEARN_MAX = 4  # attempts per chunk to learn a pattern; the rest is decoded one by one
 PATTERNS_MAX = 16  # patterns kept
+# Learning a pattern takes as long as decoding dozens of events. So each decoded event earns a
+# credit, and a pattern costs LEARN_COST credits. Even if all events have different structures, most
+# of the time is then spent on decoding.
+LEARN_COST, CREDIT_MAX = 64, 1024
 
 KEY_ID, SEQUENCE_ID, OFFSET_ID, ENQUEUED_ID = (
     ValueId(MESSAGE_ANNOTATIONS, name) for name in (KEY, SEQUENCE, OFFSET, ENQUEUED)
@@ -56,6 +60,7 @@ class PatternCache:
 
     def __init__(self) -> None:
         self.patterns: tuple[Pattern, ...] = ()  # replaced, never modified: shared by threads
+        self.credit = CREDIT_MAX
 
     def find(self, payload: bytes) -> Pattern | None:
         """The pattern that fits a payload, if any."""
@@ -63,6 +68,16 @@ class PatternCache:
             if pattern.fits(payload):
                 return pattern
         return None
+
+    def earn(self, events: int) -> None:
+        """Count events that are decoded."""
+        self.credit = min(CREDIT_MAX, self.credit + events)
+
+    def may_learn(self) -> bool:
+        """Whether a pattern may be learned now; if so, it is paid for."""
+        allowed = self.credit >= LEARN_COST
+        self.credit -= LEARN_COST * allowed
+        return allowed
 
     def move_to_front(self, pattern: Pattern) -> None:
         if self.patterns[:1] != (pattern,):
@@ -78,12 +93,13 @@ def decode_events(payloads: Sequence[bytes], partition: str) -> list[Event]:
     events: list[Event] = []
     for start in range(0, len(payloads), CHUNK):
         chunk = payloads[start : start + CHUNK]
+        PATTERNS.earn(len(chunk))
         events += decode_uniform(chunk, partition) or decode_mixed(chunk, partition)
     return events
 
 
 def decode_uniform(payloads: Sequence[bytes], partition: str) -> list[Event] | None:
-    """Decode payloads that all fit the last pattern; None if one does not."""
+    """Decode payloads that all fit the last used pattern; None if one does not."""
     patterns = PATTERNS.patterns
     if not patterns or len(payloads) <= SINGLES_MAX or not patterns[0].cut(payloads[-1]):
         return None
@@ -100,13 +116,13 @@ def decode_mixed(payloads: Sequence[bytes], partition: str) -> list[Event]:
     """Decode payloads pattern by pattern."""
     events: list[Event | None] = [None] * len(payloads)
     remaining: Sequence[int] = range(len(payloads))
-    attempts = LEARN_MAX
+    attempts_left = LEARN_MAX
     while len(remaining) > SINGLES_MAX:
         pattern = PATTERNS.find(payloads[remaining[0]])
         if pattern is None:
-            if not attempts:
+            if not attempts_left or not PATTERNS.may_learn():
                 break
-            attempts -= 1
+            attempts_left -= 1
             pattern = learn_event_pattern(payloads[remaining[0]])
         if pattern is None:
             events[remaining[0]] = decode_event(payloads[remaining[0]], partition)
@@ -158,6 +174,7 @@ def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequen
     except (LayoutMismatch, MalformedBytes):
         if len(rows) == 1:
             return [None]
+    # Halve the rows until each message that was split incorrectly is alone.
     half = len(rows) // 2
     first = decode_rows(pattern, rows[:half], partition)
     return [*first, *decode_rows(pattern, rows[half:], partition)]

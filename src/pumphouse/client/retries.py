@@ -1,6 +1,6 @@
 """Decides which failures are transient, and the delay before the next attempt.
 
-Pure: random numbers are an argument. The callers wait.
+The functions are pure: the random generator is an argument, and the callers wait.
 
     failure -> is_transient -> delay_s -> the next attempt
                ^^^^^^^^^^^^ this module
@@ -26,14 +26,14 @@ TRANSIENT = frozenset(
         "com.microsoft:operation-cancelled",
     }
 )
-# After a broken link the hub may still count the old one against the limit of readers.
+# After a link is lost, the hub may still count it against the limit of readers.
 TRANSIENT_ON_RESUME = TRANSIENT | {"amqp:resource-limit-exceeded"}
 
-JITTER = 0.5  # of a delay: spreads the reconnects of a fleet
+JITTER = 0.5  # random part of a delay: many clients must not reconnect at once
 
 
 def is_transient(failure: Exception, *, resumed: bool = False) -> bool:
-    """Whether the same call may succeed if it is repeated.
+    """Whether the same call may succeed if it is retried.
 
     `resumed` marks a call that has succeeded before: a link that is attached again.
     """
@@ -46,9 +46,9 @@ def delay_s(failures: int, options: RetryOptions, rng: Random) -> float:
     """The delay after consecutive failures: doubling, up to a limit, with jitter."""
     if failures < 1:
         return 0.0
-    # Beyond 2^60 the product exceeds every limit, and later the range of a float.
-    full = min(options.most_s, options.first_s * 2.0 ** min(failures - 1, 60))
-    return full * (1 - JITTER * rng.random())
+    # The exponent is capped because 2.0 ** 1024 overflows; 2^60 already exceeds every limit.
+    delay = min(options.most_s, options.first_s * 2.0 ** min(failures - 1, 60))
+    return delay * (1 - JITTER * rng.random())
 
 
 def exhausted(failures: int, options: RetryOptions) -> bool:

@@ -30,7 +30,7 @@ class Route:
 
     host: str
     port: int
-    hostname: str  # the host of the connection string, sent in the open
+    hostname: str  # the host of the connection string, sent in the AMQP open frame
     tls: bool = False
     websocket: bool = False
     path: str = WEBSOCKET_PATH

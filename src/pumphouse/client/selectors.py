@@ -27,7 +27,10 @@ def selector_for(position: Position) -> str:
     if position.kind == "latest":
         return "amqp.annotation.x-opt-offset > '@latest'"
     if position.kind not in _ANNOTATIONS:
-        raise OptionError(f"invalid kind of position {position.kind!r} (got {position})")
+        raise OptionError(
+            f"invalid kind of position {position.kind!r} (got {position}): "
+            "use earliest, latest, offset, sequence or time"
+        )
     operator = ">=" if position.inclusive else ">"
     return f"amqp.annotation.{_ANNOTATIONS[position.kind]} {operator} '{position.value}'"
 

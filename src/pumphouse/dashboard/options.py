@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from warnings import warn
@@ -11,6 +12,7 @@ from pumphouse.errors import OptionError
 from pumphouse.homes.schema import HOMES_MAX
 
 PORT = 8080
+TOKEN = re.compile("[A-Za-z0-9_-]{16,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,10 @@ class HomesFeed:
     connection: str = field(repr=False)
     homes: int = 100_000  # initial capacity; grows when a higher home number is read
     group: str = "page"
-    hours: float = 24.0  # reading starts this long ago
+    hours: float = 24.0  # without a database, reading starts this long ago
+    # The database of the stage record; "" for none. With it the page shows earlier activities and
+    # alerts, and alerts can be acknowledged and closed.
+    database: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.homes <= HOMES_MAX:
@@ -54,8 +59,10 @@ class DashboardOptions:
     status: Path | None = None  # status file of the Spark stages; may not exist yet
     events_group: str = "$Default"  # consumer group of the Events page
     write: bool = False  # whether the page may send sample events and inject faults
-    ca_file: str | None = None
+    ca_file: str | None = None  # certificate authority to trust for TLS
     update_s: float = 1.0  # interval of updates of groups and homes
+    # The launch token of the page; None: a random one, "": none, for every user of this machine.
+    token: str | None = field(default=None, repr=False)
     look_s: InitVar[float | None] = None  # deprecated: the old name of update_s
 
     def __post_init__(self, look_s: float | None) -> None:
@@ -68,7 +75,11 @@ class DashboardOptions:
             raise OptionError(
                 f"the update interval must be from 0.05 to 60 seconds (got {self.update_s:g})"
             )
+        if self.token and not TOKEN.fullmatch(self.token):
+            raise OptionError("invalid token: use 16 to 128 letters, digits, - and _")
         if not (self.groups or self.homes or self.hubs):
             raise OptionError("the page has nothing to show: set groups, homes or hubs")
         if (self.hubs or self.write) and not self.connection:
-            raise OptionError("showing events and injecting faults needs a connection string")
+            raise OptionError(
+                "showing events and injecting faults needs a connection string: set connection"
+            )

@@ -1,10 +1,10 @@
 """Finds duplicate readings exactly, in a few bytes per sensor, and without a clock.
 
 For each sensor the highest sequence number is stored, and one bit for each of the 64 numbers up to
-it, as receivers of network packets do against replays. So a duplicate is found if it is
-among the last 64 numbers of its sensor (an hour of a sensor that sends once a minute), and no
-reading is dropped for being late. A reading older than the window counts as new, because a
-duplicate is better than a loss.
+it. (IPsec detects replayed packets in the same way.) So a duplicate is found if it is among the
+last 64 numbers of its sensor, which is an hour of a sensor that sends once a minute. No reading is
+dropped because it is late. A reading older than the window counts as new, because a duplicate is
+better than a loss.
 
     kept readings, SequenceWindows -> admit_new -> which are new, SequenceWindows
                                       ^^^^^^^^^ this module
@@ -51,7 +51,7 @@ class SequenceWindows:
         )
 
 
-NOTHING = SequenceWindows(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64))
+NO_WINDOWS = SequenceWindows(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
 def admit_new(
@@ -64,7 +64,7 @@ def admit_new(
     is_first = np.ones(len(order), bool)
     is_first[1:] = (key[1:] != key[:-1]) | (number[1:] != number[:-1])
     windows = with_sensors(windows, key)
-    at = np.searchsorted(windows.keys, key)
+    at = np.searchsorted(windows.keys, key)  # the index of the sensor of each pair
     behind = windows.highest[at] - number
     in_window = (behind >= 0) & (behind < WINDOW)
     is_duplicate = in_window & is_bit_set(windows.bits[at], behind)

@@ -1,4 +1,4 @@
-"""Validates one body exactly, after the column validation could not decide it.
+"""Validates one body exactly. Used for bodies that validation.py does not recognise as valid.
 
 validate_body: body, time of arrival -> ValidationResult
 ^^^^^^^^^^^^^ this module, by the reference functions in schema.py
@@ -19,11 +19,11 @@ from pumphouse.homes.schema import (
     home_number,
 )
 
-# A reason that the schema does not have: it needs the time of arrival.
+# This reason is not in the schema, because it depends on the time of arrival.
 BAD_TIME = "bad-time"
 ALL_REASONS = (*REASONS, BAD_TIME)
 EARLIEST_MS = 946_684_800_000  # the year 2000: a clock without a battery starts in 1970
-LATEST_MS = 7_258_118_400_000  # the year 2200, also if the time of arrival is wrong
+LATEST_MS = 7_258_118_400_000  # the year 2200: the only upper limit if `ahead_max_ms` is None
 NUMBER_MAX = 2**53 - 1  # the safe integers of JSON; their sums and differences fit into 64 bits
 VALUE_MAX = 1e12
 

@@ -14,9 +14,10 @@ from warnings import warn
 
 @dataclass(frozen=True, slots=True)
 class HomesNamespace:
-    """`connection` is the connection string of the namespace. It is secret, so repr omits it.
+    """The namespace of the homes.
 
-    `options` are further options of format("eventhubs") for every hub, such as caFile or driver.
+    `connection` is its connection string. It is secret, so repr omits it. `options` are further
+    options of format("eventhubs") for every hub, such as caFile or driver.
     """
 
     connection: str = field(repr=False)

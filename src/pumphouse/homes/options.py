@@ -28,7 +28,7 @@ class PipelineOptions:
     checkpoints: str | None = None  # default: DATA/checkpoints
     settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
     trigger: Mapping[str, Any] | None = None  # of every stage; default: each stage's own
-    accelerated: bool = False  # event time runs faster than real time, or is not today's
+    accelerated: bool = False  # accept readings that are ahead of the clock
     sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
 
     def __post_init__(self) -> None:

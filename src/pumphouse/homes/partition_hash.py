@@ -1,4 +1,4 @@
-"""The partition of each home: the service's own key hash, for many homes at once.
+"""The partition of each home: the hash that Event Hubs applies to keys, for many homes at once.
 
 A sender that knows the partition of each key can send large batches to partitions, each event with
 its key; otherwise it would need one batch per key. The buffered producer of the official .NET

@@ -27,6 +27,7 @@ from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
+from pumphouse.homes.stage_health import DatabaseProbe, PipelineHealth
 from pumphouse.homes.stage_runner import StageRunner
 from pumphouse.homes.stage_start import check_stores, stage_starters
 from pumphouse.homes.stage_status import (
@@ -35,6 +36,7 @@ from pumphouse.homes.stage_status import (
     status_line,
     status_report,
 )
+from pumphouse.telemetry.meter import is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +88,7 @@ class Pipeline:
         self._report, self._clock = report, clock or SystemClock()
         self._stop = threading.Event()
         self.stages: list[StageRunner] = []
+        self.health = PipelineHealth(self._clock)
 
     def stop(self) -> None:
         """End `run`; callable from any thread and from a signal handler."""
@@ -101,7 +104,7 @@ class Pipeline:
 
     def _run_on(self, spark: SparkSession) -> None:
         # Starting Spark has replaced the handler of Ctrl-C.
-        with stopped_by_signals(self.stop), self._runners(spark):
+        with stopped_by_signals(self.stop), recording_metrics(spark), self._runners(spark):
             for stage in self.stages:
                 stage.thread.start()
             try:
@@ -124,11 +127,14 @@ class Pipeline:
                 )
                 for starter in starters
             ]
-            yield
+            self.health.stages = self.stages
+            with probing([starter.probe for starter in starters], self.health, self._clock):
+                yield
 
     def _write_statuses(self, spark: SparkSession) -> None:
         reported_s = self._clock.monotonic()
         while not self._stop.wait(STATUS_EVERY_S):
+            self.health.turned()
             progress = self._checked_status(spark)
             if self._clock.monotonic() - reported_s >= REPORT_EVERY_S:
                 reported_s = self._clock.monotonic()
@@ -182,6 +188,40 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
+def recording_metrics(spark: SparkSession) -> Iterator[None]:
+    """Record metrics if they can be read: they are served, or the application has OpenTelemetry."""
+    if not is_on():
+        yield
+        return
+    from pumphouse.homes.stage_metrics import StageMetricsListener
+
+    listener = StageMetricsListener()
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # the JVM may have ended
+            spark.streams.removeListener(listener)
+        listener.close()
+
+
+@contextmanager
+def probing(
+    probes: Sequence[Callable[[], None] | None], health: PipelineHealth, clock: Clock
+) -> Iterator[None]:
+    """Ask the database of the stages from time to time."""
+    running = [DatabaseProbe(ask, clock) for ask in probes if ask is not None]
+    health.database = running[0] if running else None
+    for probe in running:
+        probe.start()
+    try:
+        yield
+    finally:
+        for probe in running:
+            probe.stop()
+
+
+@contextmanager
 def locked_folder(data: Path) -> Iterator[None]:
     """Allow one pipeline per folder: two would overwrite each other's status and state."""
     with open(data / ".lock", "w") as lock:
@@ -219,7 +259,9 @@ def spark_session(options: PipelineOptions) -> Iterator[SparkSession]:
     except Exception as failure:  # of Spark, of its bridge to Python, or of the JVM
         where = options.master or "this machine"
         reason = failure_reason(failure)
-        raise PumphouseError(f"cannot start Spark on {where}: {reason}") from failure
+        raise PumphouseError(
+            f"cannot start Spark on {where}: {reason}. Check --master, --conf and the Java version"
+        ) from failure
     try:
         yield spark
     finally:

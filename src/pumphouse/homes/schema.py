@@ -47,13 +47,23 @@ HOMES_MAX: Final = 1_000_000  # the id of a home has six digits
 SMOKE_ALARM_PPM: Final = 60.0
 LOW_BATTERY: Final = 15  # percent; low at this level and below
 ALIVE_EVERY: Final = 10  # every tenth reading is kept as a sign of life
-CHANGE_MS: Final = MINUTE_MS  # the sensor changed since its last reading if at - since is less
+CHANGE_MS: Final = MINUTE_MS  # a reading reports a change if `at - since` is less
 
 # The kinds of alerts, and the thresholds of the rules.
 ALERT_KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor", "unusual-reading")
 FORGOTTEN_ARMED_MS: Final = 2 * HOUR_MS  # a window open this long while the alarm is armed
 FORGOTTEN_MS: Final = 8 * HOUR_MS  # a window open this long in any mode
 SILENT_MS: Final = 30 * MINUTE_MS  # three missing signs of life
+# The rules of the stage watch, in words.
+ALERT_RULES: Final = {
+    "break-in": "The door opens or glass breaks while the alarm is armed.",
+    "fire": "Smoke or carbon monoxide is at 60 ppm or more. Smoke that returns within ten minutes"
+    " is the same fire.",
+    "forgotten-window": "A window is open for two hours while the alarm is armed, or for eight"
+    " hours in any mode.",
+    "silent-sensor": "A sensor sends no reading for 30 minutes, while others of its partition do.",
+    "unusual-reading": "A temperature or humidity is far from the recent readings of its sensor.",
+}
 # Alerts of these kinds are about one sensor, whose name is part of the id.
 PER_SENSOR: Final = ("silent-sensor", "unusual-reading")
 
@@ -77,7 +87,7 @@ REGIONS: Final = (
     "Priory Green",
 )
 
-# The same records as DDL for Spark. `value` is null in a fault, and `fault` is null otherwise.
+# The same records as DDL for Spark. A reading has either a `value` or a `fault`; the other is null.
 READING_DDL: Final = (
     "v INT, home STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE, since BIGINT, "
     "mode STRING, battery INT, fault STRING"

@@ -1,4 +1,4 @@
-"""Spark settings that apply to one query only, although a session shares its settings."""
+"""Spark settings for one query. A query takes the settings that its session has at its start."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ class StageRunner:
         self._stopping = threading.Event()
         self._progress_reader = ProgressReader()
         self._progress = StageProgress()
+        self.responded_s: float | None = None  # when its hubs have last responded
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
 
     def run(self) -> None:
@@ -106,9 +107,12 @@ class StageRunner:
         """The progress after the last batch."""
         query = self._query
         progress = None if query is None else query.lastProgress
+        before = self._progress.batch
         if progress is not None:
             read = self._progress_reader.read(json.loads(progress.json))
             self._progress = replace(read, counts=self._counts(progress))
+        if self._progress.batch != before or is_waiting(query):
+            self.responded_s = self._clock.monotonic()
         return self._progress
 
     def look(self) -> StageProgress:
@@ -126,6 +130,12 @@ class StageRunner:
             query.stop()
 
 
+def is_waiting(query: StreamingQuery | None) -> bool:
+    """Whether a query waits for its next batch. Before that it has asked its hubs for new events,
+    and they have responded."""
+    return query is not None and query.isActive and not query.status["isTriggerActive"]
+
+
 def await_sources(query: StreamingQuery, clock: Clock) -> None:
     """Wait until the sources run, the query has failed, or SOURCES_S have passed."""
     deadline = clock.monotonic() + SOURCES_S
@@ -137,7 +147,7 @@ def await_sources(query: StreamingQuery, clock: Clock) -> None:
 
 
 def await_batch(query: StreamingQuery, clock: Clock) -> None:
-    """Wait for the running batch: the next start would send its events a second time."""
+    """Wait for the running batch, because the next start would send its events a second time."""
     deadline = clock.monotonic() + BATCH_S
     waiting = threading.Event()
     while query.isActive and query.status["isTriggerActive"] and clock.monotonic() < deadline:

@@ -15,7 +15,9 @@ from pumphouse.errors import OptionError
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.record import stage as record
+from pumphouse.homes.record.metrics import RecordMetrics
 from pumphouse.homes.record.stage import Recorder, RecordSettings
+from pumphouse.telemetry.meter import is_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StageStarter:
-    """The name of a stage, the function that starts it, and its counts for a progress."""
+    """The name of a stage, the function that starts it, and the one that counts its readings from
+    Spark's progress."""
 
     name: str
     start: Callable[[], StreamingQuery]
     counts: Callable[[Any], Mapping[str, Any]]
+    probe: Callable[[], None] | None = None  # asks the database of the stage
 
 
 @contextmanager
@@ -86,7 +90,7 @@ def record_starter(
         recorder = current.reopen()
         return record.start(spark, namespace, checkpoint, settings, options.trigger, recorder)
 
-    return StageStarter("record", start, lambda progress: current.counts())
+    return StageStarter("record", start, lambda progress: current.counts(), current.probe)
 
 
 MAKERS = {"sift": sift_starter, "watch": watch_starter, "record": record_starter}
@@ -104,16 +108,20 @@ def check_stores(options: PipelineOptions) -> None:
     try:
         options.data.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
-        raise OptionError(f"{options.data} cannot be used for data: {failed}") from None
+        raise OptionError(
+            f"{options.data} cannot be used for data: {failed}. Choose another folder with --data"
+        ) from None
     if "record" in options.stages:
         record.check(record_settings(options))
 
 
 class CurrentRecorder:
-    """The recorder in use. Every restart opens a new one, with new connections."""
+    """The recorder in use. Every restart opens a new one, with new connections; the metrics
+    continue."""
 
     def __init__(self, settings: RecordSettings) -> None:
         self._settings = settings
+        self._metrics = RecordMetrics() if is_on() else None
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> CurrentRecorder:
@@ -121,16 +129,23 @@ class CurrentRecorder:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def reopen(self) -> Recorder:
         self.close()
-        self._recorder = Recorder.open(self._settings)
+        self._recorder = Recorder.open(self._settings, metrics=self._metrics)
         return self._recorder
 
     def close(self) -> None:
         if self._recorder is not None:
             self._recorder.close()
             self._recorder = None
+
+    def probe(self) -> None:
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.probe()
 
     def counts(self) -> Mapping[str, Any]:
         return {} if self._recorder is None else asdict(self._recorder.recorded)

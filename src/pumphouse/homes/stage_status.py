@@ -27,7 +27,7 @@ FIRST_WAIT_S: Final = 1.0
 WAIT_MAX_S: Final = 30.0
 RECOVERED_AFTER_S: Final = 60.0  # a stage that ran this long has recovered
 REASON_CHARS_MAX: Final = 300
-# From here on Spark describes the query.
+# After this line of an error text, Spark describes the query.
 _DESCRIPTION = "=== Streaming Query ==="
 _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _INTRODUCTION = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
@@ -83,13 +83,14 @@ class StageProgress:
     input_rate: float = 0.0
     processed_rate: float = 0.0
     batch_ms: int = 0
-    # By hub, the number of events processed since its first one: the hub's own count minus this
-    # waits. The lag is that of the moment when the batch was planned.
+    # By hub, the number of events processed since the hub's first event. The number of events sent
+    # to the hub, minus this number, is the backlog.
     taken: Mapping[str, int] = field(default_factory=dict)
-    lag_events: int | None = None
+    lag_events: int | None = None  # lag_events and lag_s are of the time when the batch was planned
     lag_s: float | None = None
     state_rows: int = 0
     state_bytes: int = 0
+    # The stage's own counters. `ProgressReader` leaves them empty; stage_runner.py adds them.
     counts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -118,8 +119,8 @@ class ProgressReader:
             taken=taken,
             lag_events=sum(lag.events for lag in lags) if lags else None,
             lag_s=round(max(seconds), 3) if lags and len(seconds) == len(lags) else None,
-            state_rows=sum(int(each.get("numRowsTotal", 0)) for each in operators),
-            state_bytes=sum(int(each.get("memoryUsedBytes", 0)) for each in operators),
+            state_rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+            state_bytes=sum(int(operator.get("memoryUsedBytes", 0)) for operator in operators),
         )
 
 

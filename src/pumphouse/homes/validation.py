@@ -1,10 +1,10 @@
 """Validates and filters readings with Spark expressions, a whole column at a time.
 
-Nearly all readings are valid, and most of them do not matter. Both cases are decided here, in the
-JVM, by one pass of the JSON parser and a few comparisons. A body that is not certainly valid goes
-on unchanged, and `validate_body` decides it one record at a time: that costs more, but there are
-few of them. So Spark's plan, which is optimised again for every batch, stays small, and only the
-common rules exist in two languages.
+Nearly all readings are valid, and most of the valid ones are dropped. These common cases are
+processed here, in the JVM, by one pass of the JSON parser and a few comparisons. A body that is not
+certainly valid is passed on unchanged, and `validate_body` validates it. That costs more per
+record, but few records need it. So Spark's plan, which is optimised again for every batch, stays
+small, and only the common rules exist twice: as Spark expressions and in Python.
 
     events -> validate_columns -> select_relevant -> validate_body
               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -31,6 +31,8 @@ from pumphouse.homes.schema import (
     SMOKE_ALARM_PPM,
     VERSION,
 )
+from pumphouse.homes.trace_text import CHARS_MAX, TRACE
+from pumphouse.telemetry.trace_context import DIAGNOSTIC_ID, TRACEPARENT, TRACESTATE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,13 +40,13 @@ if TYPE_CHECKING:
 STRICT_JSON = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 HOME = "^h[0-9]{6}$"
 REQUIRED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery")
-SENSORS_MAX = 8  # the id of a sensor is number * SENSORS_MAX + kind
+SENSORS_MAX = 8  # the id of a sensor is its home's number * SENSORS_MAX + its index in KINDS
 
 
 def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFrame:
     """Adds the columns `valid` (certainly valid) and `why` (why it is kept; null: it is dropped).
 
-    Needs the columns body, partition, sequenceNumber and enqueuedTime.
+    Needs the columns body, partition, sequenceNumber, enqueuedTime and properties.
     """
     texts = events.select(
         "body",
@@ -52,12 +54,13 @@ def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) 
         f.col("sequenceNumber").alias("sequence"),
         f.unix_millis("enqueuedTime").alias("enqueued"),
         f.col("body").cast("string").alias("text"),
+        trace_column(),
     )
     parsed = texts.select("*", f.from_json("text", READING_DDL, STRICT_JSON).alias("r"))
-    readings = parsed.select("body", "partition", "sequence", "enqueued", "text", "r.*")
+    readings = parsed.select("body", "partition", "sequence", "enqueued", "text", TRACE, "r.*")
     valid = f.coalesce(is_valid() & has_valid_time(ahead_max_ms), f.lit(False))
     validated = readings.select("*", valid.alias("valid"), number().alias("number"))
-    # The difference of absurd numbers overflows, and a plain subtraction would fail the query.
+    # The difference of huge numbers overflows, and then a plain subtraction would fail the query.
     late = f.try_subtract(f.col("enqueued"), f.col("at")) > late_ms
     why = f.when(f.col("valid"), why_kept()).alias("why")
     return validated.select("*", why, late.alias("late"))
@@ -76,6 +79,7 @@ def select_relevant(validated: DataFrame) -> DataFrame:
         f.when(valid, f.col("number") * SENSORS_MAX + kind()).otherwise(0).alias("sensor"),
         f.when(valid, f.col("seq")).otherwise(0).alias("seq"),
         f.when(valid, activity()).otherwise(f.col("body")).alias("body"),
+        TRACE,
     )
 
 
@@ -85,7 +89,7 @@ def select_relevant(validated: DataFrame) -> DataFrame:
 def is_valid() -> Column:
     """True for nearly all valid readings and for no invalid one; null means false."""
     text = f.col("text")
-    # One object and nothing after it: the parser would accept more.
+    # One object and nothing after it; the parser ignores text after the object.
     flat = text.startswith("{") & (f.instr(text, "}") == f.length(text))
     present = [f.col(name).isNotNull() for name in REQUIRED]
     in_range = [f.col(name).between(-NUMBER_MAX, NUMBER_MAX) for name in ("seq", "since")]
@@ -110,7 +114,7 @@ def has_valid_time(ahead_max_ms: int | None) -> Column:
 
 
 def why_kept() -> Column:
-    """As `schema.why_kept`: the first that is true. Faults are never `valid` here."""
+    """The first reason that applies, as in `schema.why_kept`. Faults are never `valid` here."""
     age = f.col("at") - f.col("since")
     alive = (f.col("seq") + f.col("number")) % ALIVE_EVERY == 0
     return (
@@ -127,11 +131,23 @@ def is_quiet() -> Column:
     return sensor.isin(*CLIMATE) | still
 
 
+def trace_column() -> Column:
+    """The text of an event, out of its column `properties`; null for nearly all events."""
+    properties = f.col("properties")
+    parent = f.coalesce(properties[TRACEPARENT], properties[DIAGNOSTIC_ID])
+    text = f.concat_ws(" ", parent, properties[TRACESTATE])
+    is_traced = parent.isNotNull() & (f.length(text) <= CHARS_MAX)
+    # Without properties, which is usual, nothing else is evaluated.
+    return f.when(f.size(properties) > 0, f.when(is_traced, text)).alias(TRACE)
+
+
 def number() -> Column:
+    """The number in the id of the home; null if there is none."""
     return f.col("home").substr(2, 6).try_cast("int")
 
 
 def kind() -> Column:
+    """The index of the sensor in KINDS."""
     return f.array_position(f.array(*map(f.lit, KINDS)), f.col("sensor")).cast("int") - 1
 
 
@@ -139,5 +155,5 @@ def activity() -> Column:
     """The text of the reading with two more keys; the rest is unchanged."""
     text = f.col("text")
     region = f.element_at(f.array(*map(f.lit, REGIONS)), f.col("number") % len(REGIONS) + 1)
-    more = f.concat(f.lit(',"why":"'), f.col("why"), f.lit('","region":"'), region, f.lit('"}'))
-    return f.concat(text.substr(f.lit(1), f.length(text) - 1), more).cast("binary")
+    end = f.concat(f.lit(',"why":"'), f.col("why"), f.lit('","region":"'), region, f.lit('"}'))
+    return f.concat(text.substr(f.lit(1), f.length(text) - 1), end).cast("binary")

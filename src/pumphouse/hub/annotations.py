@@ -4,27 +4,28 @@ The log stores each event as a complete transfer frame. To send it to a reader, 
 frame and sets three numbers (see links/delivery.py):
 
     +--------------------------+--------+------------------------+---------------------------+
-    | transfer frame, 35 bytes | header | message annotations    | the producer's own        |
+    | transfer frame, 35 bytes | prefix | message annotations    | the producer's own        |
     | channel, handle and      | if any | sequence, offset, time | sections, byte for byte   |
     | delivery-id are set later|        | key, publisher, others | (properties, body, ...)   |
     +--------------------------+--------+------------------------+---------------------------+
 
-Annotations that only the hub may write are removed from what a producer sends (an event that was
-read and sent again still has its old ones), and so are delivery annotations, as the specification
-requires. Everything else is kept byte for byte.
+The prefix is the header and the delivery annotations, if a producer sets them: the service returns
+both to readers. Annotations that only the hub may write are removed from what a producer sends (an
+event that was read and sent again still has its old ones). Everything else is kept byte for byte.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from pumphouse.amqp.codec import decode, encode
-from pumphouse.amqp.composites import show
 from pumphouse.amqp.messages import (
     BATCH_FORMAT,
     DATA,
+    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -34,7 +35,14 @@ from pumphouse.amqp.messages import (
     section_at,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.errors import AmqpError, MalformedBytes
+from pumphouse.errors import AmqpError
+from pumphouse.hub.limits.sections import (
+    SECTIONS_MAX,
+    SectionShapes,
+    binary_start,
+    map_entries,
+    take_similar,
+)
 
 SEQUENCE_KEY, OFFSET_KEY = b"x-opt-sequence-number", b"x-opt-offset"
 TIME_KEY, PARTITION_KEY = b"x-opt-enqueued-time", b"x-opt-partition-key"
@@ -52,6 +60,15 @@ HUB_KEYS = frozenset(
         b"x-opt-replication-segment",
     )
 )
+# The runtime metric: delivery annotations that only the hub may write.
+METRIC_KEYS = frozenset(
+    (
+        "last_enqueued_sequence_number",
+        "last_enqueued_offset",
+        "last_enqueued_time_utc",
+        "runtime_info_retrieval_time_utc",
+    )
+)
 PARTITION_KEY_CHARS_MAX = 128
 OFFSET_DIGITS_MAX = 20
 HUB_BYTES_MAX = 2048  # the most that the hub adds to one event (longest key and publisher)
@@ -60,7 +77,7 @@ CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
 
 # size | doff 2, type 0, channel | transfer, list8 of 22 bytes, 11 fields | handle | delivery-id |
 # tag of one zero byte (a constant: the official client stores every distinct tag for ever) |
-# format 0, settled, no more | five nulls
+# format 0, settled true, more false | five nulls
 FRAME_REST = (
     b"\x02\x00\x00\x00"
     b"\x00\x53\x14\xc0\x16\x0b"
@@ -73,24 +90,21 @@ SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
 OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
 TIME_ENTRY = b"\xa3\x13" + TIME_KEY + b"\x83"
 
-# The usual start of a section: 00, 53, its code, the constructor of its value. Then the size of the
-# value, in one byte or in four.
-SECTION_HEAD = struct.Struct(">II")
-DATA_SMALL, DATA_WIDE = 0x005375A0, 0x005375B0
-PLAIN_WIDTHS = {
-    0x00530000 | code << 8 | constructor: 1 if constructor in (0xA0, 0xA1, 0xC0, 0xC1) else 4
-    for code in range(PROPERTIES, FOOTER + 1)
-    for constructor in (0xA0, 0xA1, 0xB0, 0xB1, 0xC0, 0xC1, 0xD0, 0xD1)
-}
+# Bytes of a batch that are parsed in one step; it takes up to five milliseconds.
+STEP_BYTES = 16 * 1024
+PIECE_EVENTS = 4096  # events whose frames are joined at once
+
+# Templates of frames that are kept for later batches, of headers up to this size.
+TEMPLATES_MAX, KEPT_HEADER_BYTES_MAX = 512, 64
 
 SEQUENCE_BYTES = 8
 HUB_ENTRIES = 6  # sequence, offset and time: three keys and three values
 
 
 class Prefix(NamedTuple):
-    """The parsed start of an event: header and message annotations."""
+    """The parsed start of an event: the prefix of its frame, and its message annotations."""
 
-    header: bytes = b""
+    header: bytes = b""  # the header section, and after it the delivery annotations
     kept: bytes = b""  # the producer's own annotation entries, encoded
     kept_count: int = 0  # keys and values
     key: str | None = None
@@ -124,72 +138,65 @@ class KeptAnnotations(NamedTuple):
     odd_key: bool = False
 
 
-def parse_payload(payload: bytes, message_format: int) -> Batch:
-    """The events in a transfer's payload; MalformedBytes, or AmqpError for an invalid key."""
+def parse_payload(
+    payload: bytes, message_format: int, shapes: SectionShapes | None = None
+) -> Batch:
+    """The events in a transfer's payload; MalformedBytes, or AmqpError for an invalid key.
+
+    `shapes` are those of earlier events of the same producer.
+    """
+    steps = parse_in_steps(payload, message_format, shapes or SectionShapes())
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            batch: Batch = end.value
+            return batch
+
+
+def parse_in_steps(
+    payload: bytes, message_format: int, shapes: SectionShapes
+) -> Generator[None, None, Batch]:
+    """Parse a payload in steps of a few milliseconds; other tasks may run between two steps."""
     if message_format == SINGLE_FORMAT:
-        prefix, body, _ = parse_event(payload, 0, len(payload))
+        prefix, body, _ = parse_event(payload, 0, len(payload), shapes)
         return Batch([EventGroup(prefix, [body])], prefix.key)
     if message_format != BATCH_FORMAT:
         raise AmqpError(
             "amqp:not-implemented", f"The message format 0x{message_format:08x} is not supported."
         )
-    return parse_batch(payload)
+    return (yield from parse_batch(payload, shapes))
 
 
-def parse_batch(payload: bytes) -> Batch:
+def parse_batch(payload: bytes, shapes: SectionShapes) -> Generator[None, None, Batch]:
     """Parse a batch: outer annotations may hold the key, each data section holds one message."""
     key = None
     groups: list[EventGroup] = []
     pos, end = 0, len(payload)
+    step_end = STEP_BYTES
     while pos < end:
         code, _, value, pos = section_at(payload, pos, end)
         if code == MESSAGE_ANNOTATIONS:
             key = filter_map(payload[value:pos]).key
         elif code == DATA:
             start = binary_start(payload, value)
-            prefix, body, in_order = parse_event(payload, start, pos)
-            groups.append(EventGroup(prefix, [body]))
+            prefix, body, in_order = parse_event(payload, start, pos, shapes)
+            bodies = bodies_with(prefix, groups)
+            bodies.append(body)
             if in_order:
                 lead = payload[start : pos - len(body)]
-                pos = take_similar(payload, pos, lead, groups[-1].bodies)
+                pos = take_similar(payload, pos, lead, bodies, shapes)
+        if pos > step_end:
+            step_end = pos + STEP_BYTES
+            yield
     return with_key(groups, key)
 
 
-def take_similar(payload: bytes, pos: int, lead: bytes, bodies: list[bytes]) -> int:
-    """Collect the following events that start with the same bytes and have no other annotations.
-
-    Nearly all events of nearly all batches are like that, so this loop is fast: it knows only the
-    usual encodings, and returns the position of the first event that has another one.
-    """
-    end, lead_size, unpack = len(payload), len(lead), SECTION_HEAD.unpack_from
-    last = end - SECTION_HEAD.size
-    while pos <= last:
-        section_head, size = unpack(payload, pos)
-        if section_head == DATA_WIDE:
-            start = pos + 8
-            after = start + size
-        elif section_head == DATA_SMALL:
-            start = pos + 5
-            after = start + (size >> 24)
-        else:
-            return pos
-        if after > end or (lead and not payload.startswith(lead, start)):
-            return pos
-        body_start = at = start + lead_size
-        while at < after and at <= last:
-            section_head, size = unpack(payload, at)
-            width = PLAIN_WIDTHS.get(section_head)
-            if width == 4:
-                at += 8 + size
-            elif width == 1:
-                at += 5 + (size >> 24)
-            else:
-                return pos
-        if at != after:
-            return pos
-        bodies.append(payload[body_start:after])
-        pos = after
-    return pos
+def bodies_with(prefix: Prefix, groups: list[EventGroup]) -> list[bytes]:
+    """The list that gets the body of the next event; a new group if its prefix differs."""
+    if not groups or groups[-1].prefix != prefix:
+        groups.append(EventGroup(prefix, []))
+    return groups[-1].bodies
 
 
 def with_key(groups: list[EventGroup], key: str | None) -> Batch:
@@ -211,36 +218,32 @@ def with_prefix_key(group: EventGroup, key: str) -> EventGroup:
     return EventGroup(group.prefix._replace(key=key), group.bodies)
 
 
-def binary_start(payload: bytes, value: int) -> int:
-    """The start of a binary value's bytes, given the position of its constructor."""
-    code = payload[value]
-    if code == 0xA0:
-        return value + 2
-    if code == 0xB0:
-        return value + 5
-    raise MalformedBytes(value, f"a data section must hold binary, found constructor 0x{code:02x}")
-
-
-def parse_event(data: bytes, pos: int, end: int) -> tuple[Prefix, bytes, bool]:
+def parse_event(
+    data: bytes, pos: int, end: int, shapes: SectionShapes
+) -> tuple[Prefix, bytes, bool]:
     """The prefix of an event, and its other sections in their order.
 
     The flag is True if those sections are the unchanged tail of the event's bytes.
     """
-    header, kept, body, in_order = b"", KeptAnnotations(), [], True
-    for code, start, value, after in scan(data, pos, end):
+    header, delivery, kept, body, in_order = b"", b"", KeptAnnotations(), [], True
+    for code, start, value, after in scan(data, pos, end, SECTIONS_MAX):
         section = data[start:after]
         if not section.startswith(SECTION_START):
             # A rare but legal encoding. The official client reads only the usual one: re-encode it.
             section, in_order = SECTION_START + bytes((code,)) + data[value:after], False
         if PROPERTIES <= code <= FOOTER:
+            shapes.check(section)
             body.append(section)
             continue
         in_order = in_order and not body
         if code == HEADER:
+            shapes.check(section)
             header = section
         elif code == MESSAGE_ANNOTATIONS:
             kept = filter_map(data[value:after])
-    return Prefix(header, *kept), b"".join(body), in_order
+        else:
+            delivery = delivery_annotations(data[value:after])
+    return Prefix(header + delivery, *kept), b"".join(body), in_order
 
 
 def filter_map(section: bytes) -> KeptAnnotations:
@@ -257,28 +260,24 @@ def filter_map(section: bytes) -> KeptAnnotations:
     return KeptAnnotations(b"".join(entries), count, key, odd_key)
 
 
-def map_entries(section: bytes) -> list[tuple[str | int, int, int, int]]:
-    """Name, start, start of the value and end of each entry of an encoded map."""
-    if section[:1] == b"\xc1" and len(section) >= 3:
-        count, pos = section[2], 3
-    elif section[:1] == b"\xd1" and len(section) >= 9:
-        count, pos = int.from_bytes(section[5:9], "big"), 9
-    else:
-        raise MalformedBytes(0, f"annotations must be a map, found bytes {section[:8]!r}")
-    entries: list[tuple[str | int, int, int, int]] = []
-    names: set[str | int] = set()
-    for _ in range(count // 2):
-        name, value = decode(section, pos)
-        if not isinstance(name, str | int) or name in names:
-            raise MalformedBytes(pos, f"invalid or repeated annotation key {show(name)}")
-        names.add(name)
-        # Decoded only to validate it; its bytes are copied unchanged.
-        _, end = decode(section, value)
-        entries.append((name, pos, value, end))
-        pos = end
-    if count % 2 or pos != len(section):
-        raise MalformedBytes(pos, f"annotations of {count} keys and values do not end here")
-    return entries
+def delivery_annotations(section: bytes) -> bytes:
+    """The section of a producer's delivery annotations, without the hub's; b"" if none is left."""
+    entries = [
+        section[start:end]
+        for name, start, _, end in map_entries(section)
+        if name not in METRIC_KEYS
+    ]
+    return map_section(DELIVERY_ANNOTATIONS, b"".join(entries), 2 * len(entries))
+
+
+def map_section(code: int, entries: bytes, count: int) -> bytes:
+    """A section with a map of encoded entries; b"" without entries. `count`: keys and values."""
+    if not count:
+        return b""
+    start = SECTION_START + bytes((code,))
+    if len(entries) < 255 and count <= 255:
+        return start + b"\xc1" + bytes((len(entries) + 1, count)) + entries
+    return start + b"\xd1" + struct.pack(">II", len(entries) + 4, count) + entries
 
 
 def check_key(key: object) -> str | None:
@@ -320,9 +319,10 @@ def build_frames(
     written to the partition. `starts` count from `origin`, the first offset of their segment.
     """
     time_entry = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
+    data = bytearray()
     parts: list[bytes] = []
     starts: list[int] = []
-    for prefix, bodies in batch.groups:
+    for prefix, bodies in pieces(batch):
         tail = time_entry + key_entries(prefix.key, publisher) + prefix.kept
         count = HUB_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
         width = 0
@@ -330,7 +330,7 @@ def build_frames(
             digits = b"%d" % offset
             if len(digits) != width:
                 width = len(digits)
-                pack, before, after, overhead = make_template(
+                pack, before, after, overhead = template(
                     prefix.header, count + prefix.kept_count, width, len(tail)
                 )
             size = overhead + len(body)
@@ -339,17 +339,38 @@ def build_frames(
             starts.append(offset - origin)
             sequence += 1
             offset += size
-    return Frames(bytearray().join(parts), starts)
+        if len(parts) >= PIECE_EVENTS:
+            data += b"".join(parts)
+            parts.clear()
+    data += b"".join(parts)
+    return Frames(data, starts)
+
+
+def pieces(batch: Batch) -> Iterator[EventGroup]:
+    """Split the groups of a batch into pieces, to limit the memory for the parts of frames."""
+    for prefix, bodies in batch.groups:
+        for start in range(0, len(bodies), PIECE_EVENTS):
+            yield EventGroup(prefix, bodies[start : start + PIECE_EVENTS])
+
+
+def check_event_count(batch: Batch, events_max: int) -> None:
+    """AmqpError if a batch has too many events: each needs annotations and a place in the index."""
+    if batch.event_count > max(events_max, 1):
+        raise AmqpError(
+            "amqp:link:message-size-exceeded",
+            f"The batch has {batch.event_count} events; {events_max} are allowed. "
+            "Send fewer events at a time.",
+        )
 
 
 def check_growth(batch: Batch, publisher: str | None, bytes_max: int) -> None:
-    """AmqpError for many tiny events that would each repeat a long key."""
+    """AmqpError if annotations need more than `bytes_max`, as for many tiny events with a key."""
     if batch.event_count * HUB_BYTES_MAX <= bytes_max:
         return
     size = 0
     for prefix, bodies in batch.groups:
         tail = len(key_entries(prefix.key, publisher)) + len(prefix.kept)
-        size += len(bodies) * make_template(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
+        size += len(bodies) * template(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
     if size > bytes_max:
         raise AmqpError(
             "amqp:link:message-size-exceeded",
@@ -371,6 +392,13 @@ class FrameTemplate(NamedTuple):
     overhead: int  # bytes of a frame without the event's own sections
 
 
+def template(header: bytes, count: int, width: int, tail_size: int) -> FrameTemplate:
+    """The template of a kind of frame. Those of the usual kinds are kept."""
+    if len(header) > KEPT_HEADER_BYTES_MAX:
+        return make_template(header, count, width, tail_size)
+    return kept_template(header, count, width, tail_size)
+
+
 def make_template(header: bytes, count: int, width: int, tail_size: int) -> FrameTemplate:
     after = OFFSET_ENTRY + bytes((width,))
     entries = len(SEQUENCE_ENTRY) + SEQUENCE_BYTES + len(after) + width + tail_size
@@ -381,6 +409,9 @@ def make_template(header: bytes, count: int, width: int, tail_size: int) -> Fram
     before = FRAME_REST + header + annotations + SEQUENCE_ENTRY
     layout = struct.Struct(f">I{len(before)}sq{len(after)}s{width}s{tail_size}s")
     return FrameTemplate(layout.pack, before, after, layout.size)
+
+
+kept_template = lru_cache(TEMPLATES_MAX)(make_template)
 
 
 def key_entries(key: str | None, publisher: str | None) -> bytes:

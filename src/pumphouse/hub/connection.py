@@ -9,44 +9,31 @@ bytes, shares the event loop fairly among its links, and does the periodic work 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pumphouse.amqp import events as amqp
 from pumphouse.amqp.connection import SERVER, Connection
-from pumphouse.amqp.performatives import Error, Open
+from pumphouse.amqp.credit import RESOURCE_LIMIT
+from pumphouse.amqp.links import Link
+from pumphouse.amqp.performatives import Error
+from pumphouse.amqp.session import Session
 from pumphouse.errors import AmqpError, LocalProtocolError, RemoteProtocolError
+from pumphouse.hub import upkeep
 from pumphouse.hub.access.guard import Guard
 from pumphouse.hub.faults.injection import inject_on_connect, inject_on_event
+from pumphouse.hub.limits.admission import Slot
 from pumphouse.hub.links.factory import open_link
-from pumphouse.hub.links.link import HubLink, as_error
-from pumphouse.hub.namespace import Namespace
-from pumphouse.hub.options import ServerOptions
+from pumphouse.hub.links.link import HubLink, ReadyLinks, after_work
+from pumphouse.hub.upkeep import FORCED, ConnectionOwner
 from pumphouse.logs import line
 
-log = logging.getLogger("pumphouse.hub")
-
 WRITE_HIGH_WATER = 1 << 20
-TICK_S = 1.0
-FORCED = "amqp:connection:forced"
-
-
-class ConnectionOwner(Protocol):
-    """The part of the server that its connections use."""
-
-    namespace: Namespace
-    options: ServerOptions
-    authority: str
-    opening: Open
-    loop: asyncio.AbstractEventLoop
-
-    def add(self, connection: HubConnection) -> None: ...
-
-    def remove(self, connection: HubConnection) -> None: ...
-
-    def tick_early(self) -> None: ...
+LARGE_BYTES = 64 * 1024  # of an incomplete delivery
+# While one read is handled, the bytes to send are passed to the transport whenever there are this
+# many, so that it can pause the connection.
+FLUSH_BYTES = 64 * 1024
 
 
 class HubConnection(asyncio.Protocol):
@@ -54,32 +41,47 @@ class HubConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, server: ConnectionOwner) -> None:
+    def __init__(self, server: ConnectionOwner, slot: Slot) -> None:
         self.server = server
         self.namespace = server.namespace
         self.options = server.options
+        self.slot = slot
         self.writable = True
         self.opened = False
         self.closing = False
         self.abort_at = float("inf")  # on the loop's clock
-        self._ready: deque[HubLink] = deque()  # links that may have something to send
+        self._ready = ReadyLinks()
         self._scheduled = False
+        self._sends_later = False  # True while its links wait for their turn to send
         self._flush_pending = False
+        self._unread = 0  # bytes in the transport's buffer that are counted
+        self._received = 0  # bytes that are not handled yet; they count for all connections
         self._suspended = False  # True while a fault delays the connection
-        self._late_data: list[bytes] = []  # received while reading was paused
+        self._awaits_turn = False  # True while other connections are served
+        self._awaits_storage = False  # True while the queue to the disk is full
+        # Received, and not handled yet, because the connection has to wait: an event that is
+        # handled first, then the events after it, then bytes.
+        self._held_back: amqp.Event | None = None
+        self._rest: Iterator[amqp.Event] | None = None
+        self._late_data: deque[bytes] = deque()
+        self._late_bytes = 0  # of `_late_data`
+        self.reply_links: list[HubLink] = []  # of $cbs and $management
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self.transport.set_write_buffer_limits(high=self.options.anonymous_bytes_max)
         self.peer = self.transport.get_extra_info("peername") or ("?", 0)
-        self.guard = Guard(self.namespace, self.server.authority)
+        self.guard = Guard(self.namespace, self.server.authority, self.on_authenticated)
         self.amqp = Connection(
             SERVER,
             self.server.opening,
             limits=self.options.limits,
             authenticate=self.guard.authenticate,
+            budget=self.slot.budget,
         )
-        self.connected_at = self.received_at = self.sent_at = self.server.loop.time()
+        self.slot.close = self.shut
+        self.received_at = self.sent_at = self.server.loop.time()
+        self.login_deadline = self.slot.accepted_at + self.options.handshake_s
         self.server.add(self)
         if self.namespace.faults:
             inject_on_connect(self.namespace.faults, self)
@@ -93,7 +95,25 @@ class HubConnection(asyncio.Protocol):
                 self.call_later(self.options.vanished_s, link.on_closed)
             else:
                 link.on_closed()
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop everything that refers to this connection, so that it is freed at once."""
         self._ready.clear()
+        self._late_data.clear()
+        self.reply_links.clear()
+        self._held_back = self._rest = None
+        self.namespace.storage.backlog.forget(self)
+        self.server.turns.discard(self)
+        self.guard.discard()
+        self.amqp.discard()
+        self.slot.release()
+
+    def on_authenticated(self) -> None:
+        """A key or a token is valid: from now on the connection may hold more."""
+        self.slot.set_authenticated()
+        upkeep.start_heartbeats(self)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     @property
     def peer_address(self) -> str:
@@ -115,41 +135,50 @@ class HubConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.received_at = self.server.loop.time()
-        if self._suspended:
-            self._late_data.append(data)
-        else:
+        if not self.must_wait and self.has_time():
             self.handle_events(self.amqp.receive(data))
+        else:
+            self._late_data.append(data)
+            self._late_bytes += len(data)
+            self.count_received()
 
-    def handle_events(
-        self, events: Iterator[amqp.Event], without_fault: amqp.Event | None = None
-    ) -> None:
-        """Handle events, then send the resulting bytes. Faults are injected here.
+    def handle_events(self, events: Iterator[amqp.Event], first: amqp.Event | None = None) -> None:
+        """Handle events, then send the resulting bytes.
 
-        `without_fault` is handled first and gets no fault, because one has already delayed it.
+        `first` is an event that was held back. It is handled first, and no fault is injected again.
         """
         self._flush_pending = True
-        faults = self.namespace.faults
         try:
-            if without_fault is not None:
-                self.handle(without_fault)
-            for event in events:
-                if not (faults and inject_on_event(faults, self, event, events)):
-                    self.handle(event)
-                if self._suspended:
-                    break
+            if first is not None:
+                events = after_work(self.handle(first), events)
+            self.handle_each(events)
         except RemoteProtocolError as error:
-            report = line(
-                "protocol_violated", peer=self.peer_address, error=error, todo="check the client"
-            )
-            log.warning("%s", report)
-            self.finish()
+            upkeep.close_after_violation(self, error)
         except LocalProtocolError as error:
-            log.error("%s", line("connection_failed", peer=self.peer_address, error=error,
-                                 todo="report this as a bug of the hub"))  # fmt: skip
-            self.amqp.close(Error(condition="amqp:internal-error", description=str(error)))
-            self.finish()
+            upkeep.close_after_bug(self, error)
         else:
             self.flush_now()
+            self.count_received()
+
+    def handle_each(self, events: Iterator[amqp.Event]) -> None:
+        """Handle events until the connection has to wait. Faults are injected here."""
+        faults, turns, clock = self.namespace.faults, self.server.turns, self.server.loop.time
+        start = clock()
+        end = start + turns.allowance(self.slot)
+        try:
+            while not self.must_wait:
+                event = next(events, None)
+                if event is None:
+                    return
+                if not (faults and inject_on_event(faults, self, event)):
+                    events = after_work(self.handle(event), events)
+                if self.amqp.unsent_bytes >= FLUSH_BYTES:
+                    self.flush()
+                if clock() > end and not self.must_wait:
+                    self.await_turn(continued=True)
+            self._rest = events
+        finally:
+            turns.spend(self.slot, clock() - start)
 
     def flush(self) -> None:
         """Pass all waiting bytes to the transport."""
@@ -163,31 +192,100 @@ class HubConnection(asyncio.Protocol):
             self.transport.writelines(pieces)
             # writelines of Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 does not pause the writer
             # (CVE-2024-12254); setting the limit makes the transport check its buffer.
-            self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+            self.transport.set_write_buffer_limits(high=self.transport.get_write_buffer_limits()[1])
+        self.count_unread()
+
+    def count_received(self) -> None:
+        """Count the received bytes that are not handled yet: an incomplete frame, or a read."""
+        size = self.amqp.pending_bytes + self._late_bytes
+        if size != self._received:
+            self.slot.hold_fixed(size - self._received)
+            self._received = size
+
+    def count_unread(self) -> None:
+        """Count the bytes that the client has not read yet."""
+        size = self.transport.get_write_buffer_size()
+        if size != self._unread:
+            self.slot.budget.hold_unread(size - self._unread)
+            self._unread = size
 
     def finish(self) -> None:
-        """Send what is waiting, then close. A peer that does not read is dropped after `stop_s`."""
+        """Send waiting bytes, then close. A peer that does not read is dropped after `stop_s`."""
         self.flush()
         self.closing = True
         self.abort_at = min(self.abort_at, self.server.loop.time() + self.options.stop_s)
         self.transport.close()
 
-    def suspend(self, seconds: float, event: amqp.Event | None, rest: Iterator[amqp.Event]) -> None:
-        """Stop reading for a while; then continue with this event and the rest."""
-        self._suspended = True
-        self.transport.pause_reading()
-        self.call_later(seconds, self.resume, event, rest)
+    def shut(self, reason: str) -> None:
+        """Close at once, because the hub needs the slot of this connection, or its bytes."""
+        text = self.guard.tracked(f"The connection is closed by the hub ({reason}).")
+        self.amqp.close(Error(condition=RESOURCE_LIMIT, description=text))
+        self.flush()
+        self.closing = True
+        self.transport.abort()
 
-    def resume(self, event: amqp.Event | None, rest: Iterator[amqp.Event]) -> None:
+    def warn_overrun(self, link: HubLink) -> None:
+        """Log a producer that ignores its credit."""
+        name, peer = link.link.name[:80], self.peer_address
+        self.server.warn(line("credit_exceeded", link=name, peer=peer, todo="check the client"))
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether received bytes are not handled now. No more are read meanwhile."""
+        return self._suspended or self._awaits_turn or self._awaits_storage or not self.writable
+
+    def has_time(self) -> bool:
+        """Whether events can be handled now. If not, the connection waits for its turn."""
+        if self.server.turns.allowance(self.slot) > 0:
+            return True
+        # The last frame of a large delivery may take more time than one portion. So the connection
+        # counts as continued: connections with new bytes are served in alternation with it.
+        self.await_turn(continued=self.slot.budget.held > LARGE_BYTES)
+        return False
+
+    def await_turn(self, continued: bool) -> None:
+        """Stop reading while other connections are served."""
+        self._awaits_turn = True
+        self.transport.pause_reading()
+        self.server.turns.wait(self, continued)
+
+    def take_turn(self) -> None:
+        """Handle what was received, or let a link send."""
+        if self._sends_later:
+            self.send_next()
+        if self._awaits_turn:
+            self._awaits_turn = False
+            self.proceed()
+
+    def suspend(self, seconds: float, event: amqp.Event | None) -> None:
+        """Stop reading for a while; then continue with this event."""
+        self._suspended = True
+        self._held_back = event
+        self.transport.pause_reading()
+        self.call_later(seconds, self.resume)
+
+    def resume(self) -> None:
         self._suspended = False
-        if self.transport.is_closing():
-            return
-        if self.writable:
-            self.transport.resume_reading()
-        self.handle_events(rest, without_fault=event)
-        late_data, self._late_data = self._late_data, []
-        for data in late_data:
-            self.data_received(data)
+        self.proceed()
+
+    def await_storage(self, delivered: amqp.Delivered) -> None:
+        """Stop reading until the queue to the disk has room; then continue with this delivery."""
+        backlog = self.namespace.storage.backlog
+        todo = "check the disk: it is slower than the producers"
+        self.server.warn(line("write_queue_full", bytes=backlog.held, todo=todo), lines=1)
+        self._awaits_storage = True
+        self._held_back = delivered
+        self.slot.budget.hold(len(delivered.payload))
+        self.transport.pause_reading()
+        backlog.wait(self)
+
+    def storage_ready(self) -> None:
+        if isinstance(self._held_back, amqp.Delivered):
+            self.slot.budget.hold(-len(self._held_back.payload))
+        self._awaits_storage = False
+        self.proceed()
 
     def pause_writing(self) -> None:
         # For a client that does not read, the hub must buffer neither events nor replies.
@@ -196,61 +294,86 @@ class HubConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        if not self._suspended:
-            self.transport.resume_reading()
+        self.count_unread()
+        self.proceed()
         if self._ready:
             self.schedule_sending()
 
+    def proceed(self) -> None:
+        """Handle what was received during a wait, then read more."""
+        while not self.must_wait and not self.transport.is_closing():
+            if self._held_back is None and self._rest is None and not self._late_data:
+                self.transport.resume_reading()
+                return
+            if self.has_time():
+                self.handle_waiting()
+
+    def handle_waiting(self) -> None:
+        """Handle the oldest of what was received during a wait."""
+        if self._held_back is not None or self._rest is not None:
+            event, self._held_back = self._held_back, None
+            rest, self._rest = self._rest, None
+            self.handle_events(rest or iter(()), event)
+        else:
+            data = self._late_data.popleft()
+            self._late_bytes -= len(data)
+            self.handle_events(self.amqp.receive(data))
+
     # -- events -----------------------------------------------------------------------------------
 
-    def handle(self, event: amqp.Event) -> None:
+    def handle(self, event: amqp.Event) -> Iterator[None] | None:
+        """Handle an event; returns the steps of work that takes long, if any."""
         if self.closing and not isinstance(event, amqp.Closed):
-            return
+            return None
         match event:
             case amqp.Delivered():
-                event.link.user.on_delivery(event)
+                return self.deliver(event)
             case amqp.Flowed():
                 self.schedule(event.link.user)
             case amqp.WindowOpened():
-                for link in event.session.links.values():
-                    self.schedule(link.user)
+                self.wake_blocked(event.session)
             case amqp.AttachAsked():
                 self.attach(event)
             case amqp.Detached():
-                self.close_link(event.link.user)
+                self.close_link(event.link)
             case amqp.Ended():
-                for link in event.links:
-                    self.close_link(link.user)
+                for ended in event.links:
+                    self.close_link(ended)
             case amqp.Opened():
                 self.opened = True
-                if self.heartbeat_s < 2 * TICK_S:
-                    self.server.tick_early()
+                upkeep.check_idle_time_out(self)
+                upkeep.start_heartbeats(self)
             case amqp.Closed():
                 self.finish()
+        return None
+
+    def deliver(self, delivered: amqp.Delivered) -> Iterator[None] | None:
+        link: HubLink = delivered.link.user
+        if not delivered.link.attached:
+            return None  # the link was detached while the delivery was held back
+        if link.ready:
+            return link.on_delivery(delivered)
+        self.await_storage(delivered)
+        return None
 
     def attach(self, request: amqp.AttachAsked) -> None:
         try:
             request.link.user = open_link(self, request.link, request.attach)
         except AmqpError as refusal:
-            name = request.link.name[:80]
-            log.info("%s", line("link_refused", link=name, peer=self.peer_address, error=refusal))
-            request.link.refuse(as_error(refusal))
+            upkeep.refuse_link(self, request.link, refusal)
 
-    def close_link(self, link: HubLink | None) -> None:
-        if link is not None:
-            link.on_closed()
+    def close_link(self, link: Link) -> None:
+        hub_link, link.user = link.user, None  # each refers to the other
+        if hub_link is not None:
+            hub_link.on_closed()
 
     # -- sending, one slice per turn --------------------------------------------------------------
 
     def schedule(self, link: HubLink | None) -> None:
         """Queue a link to send in a later turn of the event loop."""
         if link is not None and not link.queued:
-            self.enqueue(link)
+            self._ready.add(link)
             self.schedule_sending()
-
-    def enqueue(self, link: HubLink) -> None:
-        link.queued = True
-        self._ready.append(link)
 
     def schedule_sending(self) -> None:
         if self.writable and not self._scheduled:
@@ -258,17 +381,39 @@ class HubConnection(asyncio.Protocol):
             self.server.loop.call_soon(self.send_next)
 
     def send_next(self) -> None:
-        """Let the next link send one slice; other links and connections run before its next one."""
-        self._scheduled = False
+        """Let one link send a slice. Other links and connections run before it sends another."""
+        self._scheduled = self._sends_later = False
         if not self._ready or not self.writable or self.transport.is_closing():
             return
-        link = self._ready.popleft()
-        link.queued = False
-        if link.send_slice():
-            self.enqueue(link)
-        self.flush()
+        turns, clock = self.server.turns, self.server.loop.time
+        if not turns.allowance(self.slot):
+            self._scheduled = self._sends_later = True
+            turns.wait(self, continued=True)
+            return
+        start = clock()
+        if (link := self._ready.pop()) is not None:
+            self.send_slice(link)
+        turns.spend(self.slot, clock() - start)
         if self._ready:
             self.schedule_sending()
+
+    def send_slice(self, link: HubLink) -> None:
+        if link.send_slice():
+            self._ready.add(link)
+        else:
+            link.wait_for_window()
+        self.wake_blocked(link.link.session)
+        self.flush()
+
+    def wake_blocked(self, session: Session) -> None:
+        """Continue one of the links that wait for the session window.
+
+        Only one at a time, because it may use up the whole window.
+        """
+        if session.remote_window > 0 and session.blocked:
+            link = next(iter(session.blocked))
+            del session.blocked[link]
+            self.schedule(link.user)
 
     def request_flush(self) -> None:
         """Flush soon: a link has sent something outside of `data_received`."""
@@ -283,57 +428,14 @@ class HubConnection(asyncio.Protocol):
     # -- time -------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Do the periodic work: time-outs, expired tokens, heartbeats."""
-        handshake_late = not self.opened and now - self.connected_at > self.options.handshake_s
-        if handshake_late or now > self.abort_at:
-            self.transport.abort()
-        if self.transport.is_closing():
-            return
-        if self.guard.next_expiry <= self.namespace.clock.now():
-            self.close_expired()
-        # For a peer that does not read, a heartbeat would only fill the buffer.
-        if self.writable and now - self.sent_at >= self.heartbeat_s:
-            self.amqp.heartbeat()
-        # Twice the announced time, as in the specification (2.4.5): peers such as Proton send their
-        # heartbeats just about in the announced time, not well before it.
-        if self.options.enforce_idle and now - self.received_at > 2 * self.options.idle_timeout_s:
-            self.close_idle()
-            return
-        self.flush()
-
-    @property
-    def heartbeat_s(self) -> float:
-        """The longest time without sending: half of the peer's idle time-out."""
-        remote = self.amqp.remote
-        if remote is None or not remote.idle_time_out:
-            return float("inf")
-        return remote.idle_time_out / 2000
-
-    def close_idle(self) -> None:
-        idle_ms = int(self.options.idle_timeout_s * 1000)
-        self.amqp.close(
-            Error(
-                condition=FORCED,
-                description="The connection was inactive for more than the allowed "
-                f"{idle_ms} milliseconds and is closed by container "
-                f"'{self.server.opening.container_id}'.",
-            )
-        )
-        self.finish()
-
-    def close_expired(self) -> None:
-        """Detach the links whose token has expired."""
-        for link in self.links():
-            if link.claim is not None and not self.guard.allows(link.path, link.claim):
-                link.close(
-                    "amqp:unauthorized-access",
-                    f"ExpiredToken: the token for '{self.guard.resource(link.path)}' is expired. "
-                    f"'{link.claim}' claim(s) are required; put a new token and attach again.",
-                )
+        """Do the periodic work at a time of the loop's clock."""
+        upkeep.tick(self, now)
 
     def stop(self) -> None:
         """Send close. The peer's own close ends the connection; its other frames are ignored."""
-        self.amqp.close(Error(condition=FORCED, description="The hub is shutting down."))
+        self.amqp.close(
+            Error(condition=FORCED, description=self.guard.tracked("The hub is shutting down."))
+        )
         if self.opened:
             self.closing = True
             self.flush()

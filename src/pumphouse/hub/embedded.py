@@ -20,12 +20,14 @@ from typing import Self, TypeVar, Unpack
 
 from pumphouse.clock import Clock
 from pumphouse.errors import HubNotFound, OptionError, PumphouseError
+from pumphouse.hub import changes
 from pumphouse.hub.access.auth import ALL_CLAIMS, AccessRule, Claim, sign_sas
 from pumphouse.hub.emulator_config import HubSpec, parse_config
 from pumphouse.hub.faults.rules import Faults
 from pumphouse.hub.listeners.listeners import Listeners
 from pumphouse.hub.listeners.tls import ANY_ADDRESS
-from pumphouse.hub.namespace import Namespace, ensure_groups, ensure_hubs
+from pumphouse.hub.metrics import HubMetrics
+from pumphouse.hub.namespace import Namespace, with_hubs
 from pumphouse.hub.options import (
     AccessOptions,
     ConfigOptions,
@@ -38,10 +40,12 @@ from pumphouse.hub.options import (
     with_settings,
 )
 from pumphouse.hub.server import HubServer
-from pumphouse.hub.storage.base import DiskStorage
+from pumphouse.hub.storage.base import DiskStorage, MemoryStorage
+from pumphouse.hub.storage.records import NamespaceRecord
+from pumphouse.telemetry.meter import is_on
 
 ROOT_RULE = "RootManageSharedAccessKey"
-THREAD_CALL_S = 10.0  # for each call on the thread of the hub
+THREAD_CALL_S = 10.0  # time-out of each call on the hub's thread
 
 T = TypeVar("T")
 
@@ -49,15 +53,16 @@ T = TypeVar("T")
 class EmbeddedHub:
     """An event hub namespace in this process, for the unmodified Azure clients.
 
-    `hubs` maps hub names to numbers of partitions. Port 0 picks a free port. The settings below
-    are fields of the option objects in `pumphouse.hub.options`, and also keywords of their own:
+    `hubs` maps hub names to numbers of partitions. Port 0 picks a free port. Each setting
+    below is a keyword, and also a field of the object in parentheses (`pumphouse.hub.options`):
 
-    * keys (`access`): `root_key` (random unless given), further `rules`, a JWT `issuer`;
-    * storage (`storage`): a `data` directory, `sync`, `retention`;
+    * keys (`access`): `root_key` (random unless given or stored), further `rules`, a JWT `issuer`;
+    * storage (`storage`): a `data` directory, `sync`, `retention`, `queue_bytes_max`;
     * limits of the service (`limits`): `tier`, `throughput_units`, `message_bytes_max`;
     * further listeners (`listeners`): `tls_port`, `ws_port` (AMQP over WebSocket), `http_port`,
-      your `certificate` (files: certificate, key), or `tls_dir` to keep the authority of a
-      generated one (default: in the data directory, or temporary);
+      your `certificate` (files: certificate, key). Otherwise the hub makes a certificate, and keeps
+      its authority in `tls_dir` (default: `tls` in the data directory, or a temporary directory).
+      `host_names`: names of the hub for WebSocket and HTTP requests;
     * hubs of Microsoft's emulator (`emulator`): its `config` file, `config_strict`.
 
     `options` tunes the connections. `fault_seed` makes random faults repeatable.
@@ -97,9 +102,9 @@ class EmbeddedHub:
             path = Path(emulator.config)
             self._requested_hubs += read_config(path, emulator.config_strict, self._requested_hubs)
         self.data = storage.directory
-        self._sync = storage.sync
+        self._storage_options = storage
         if self.data is None:
-            self.ensure_contents()
+            self.namespace.open(MemoryStorage(), self.complete)
         listeners = with_settings(listeners or ListenerOptions(), settings)
         if listeners.tls_dir is None and self.data is not None:
             listeners = replace(listeners, tls_dir=self.data / "tls")
@@ -109,6 +114,7 @@ class EmbeddedHub:
         self._requested_port = port
         self._options = options
         self._server: HubServer | None = None
+        self._metrics: HubMetrics | None = None
         self._thread: HubThread | None = None
 
     def __repr__(self) -> str:
@@ -168,8 +174,9 @@ class EmbeddedHub:
         async with AsyncExitStack() as undo:
             undo.callback(self.namespace.close)
             if self.data is not None:
-                self.namespace.open(DiskStorage(self.data, asyncio.get_running_loop(), self._sync))
-                self.ensure_contents()
+                options, loop = self._storage_options, asyncio.get_running_loop()
+                storage = DiskStorage(self.data, loop, options.sync, options.queue_bytes_max)
+                self.namespace.open(storage, self.complete)
             server = HubServer(self.namespace, self._options)
             await server.start(self.host, self._requested_port)
             undo.push_async_callback(server.stop)
@@ -177,26 +184,24 @@ class EmbeddedHub:
             await listeners.start(self.host)
             undo.pop_all()
         self._server, self._listeners = server, listeners
+        self._metrics = HubMetrics(self.namespace, server) if is_on() else None
 
     async def stop(self) -> None:
         if self._server is not None and self._listeners is not None:
             server, self._server = self._server, None
             listeners, self._listeners = self._listeners, None
+            if self._metrics is not None:
+                self._metrics.close()
             await listeners.stop()
             await server.stop()
             await listeners.close()
             self.namespace.close()
 
-    def ensure_contents(self) -> None:
-        """Create the requested hubs, groups and root key that do not exist."""
-        self.ensure_root()
-        ensure_hubs(self.namespace, {hub.name: hub.partitions for hub in self._requested_hubs})
-        ensure_groups(self.namespace, {hub.name: hub.groups for hub in self._requested_hubs})
-
-    def ensure_root(self) -> None:
-        """Add a random root key, unless one is given or stored."""
-        if not any(rule.name == ROOT_RULE and not rule.hub for rule in self.namespace.rules):
-            self.namespace.add_rule(AccessRule(ROOT_RULE, make_key(), ALL_CLAIMS))
+    def complete(self, record: NamespaceRecord) -> NamespaceRecord:
+        """A record with a root key and the requested hubs and groups."""
+        if not any(rule.name == ROOT_RULE and not rule.hub for rule in record.rules):
+            record = changes.add_rule(record, AccessRule(ROOT_RULE, make_key(), ALL_CLAIMS))
+        return with_hubs(self.namespace, record, self._requested_hubs)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -224,9 +229,10 @@ class EmbeddedHub:
     def connection_string(
         self, hub: str | None = None, rule: str = ROOT_RULE, *, tls: bool = False
     ) -> str:
-        """The connection string of one hub or, without a name, of the namespace.
+        """The connection string of one hub or, without `hub`, of the namespace.
 
-        With `tls` it has the TLS port and lacks UseDevelopmentEmulator, which turns TLS off.
+        With `tls` it has the TLS port. UseDevelopmentEmulator is then left out, because clients
+        that find it connect without TLS.
         """
         access = self.find_rule(rule, hub)
         parts = {
@@ -257,9 +263,12 @@ class EmbeddedHub:
         for rule in self.namespace.rules:
             if rule.name == name and rule.hub.lower() in ("", (hub or "").lower()):
                 return rule
-        raise HubNotFound(f"access rule {name!r} not found for {hub or 'the namespace'}")
+        known = ", ".join(rule.name for rule in self.namespace.rules[:10]) or "none"
+        raise HubNotFound(
+            f"access rule {name!r} not found for {hub or 'the namespace'}; existing rules: {known}"
+        )
 
-    # -- changes, also while it runs --------------------------------------------------------------
+    # -- changes, before the start or while the hub runs -------------------------------------------
 
     @property
     def hubs(self) -> dict[str, int]:
@@ -293,7 +302,7 @@ class EmbeddedHub:
     def create_rule(
         self, name: str, claims: Iterable[Claim], hub: str = "", key: str | None = None
     ) -> None:
-        """Add a key with some claims, for one hub or, without a name, for all hubs."""
+        """Add an access rule for one hub or, without `hub`, for all. The default key is random."""
         rule = AccessRule(name, key or make_key(), frozenset(claims), hub)
         self._call(lambda: self.namespace.add_rule(rule))
 
@@ -316,7 +325,10 @@ class EmbeddedHub:
         return self._call(drop)
 
     def steal_readers(self, hub: str, group: str = "$Default", partition: str = "") -> int:
-        """Evict readers as a new reader with a higher epoch does; returns how many."""
+        """Evict readers as a new reader with a higher epoch does; returns how many.
+
+        Without `partition`, the readers of all partitions are evicted.
+        """
 
         def steal() -> int:
             event_hub = self.namespace.hub(hub)
@@ -377,17 +389,17 @@ class HubThread:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(THREAD_CALL_S)
 
 
-def read_config(path: Path, strict: bool, given: Iterable[HubSpec]) -> Iterable[HubSpec]:
-    """The hubs of a config.json of Microsoft's emulator; OptionError if one is given twice."""
+def read_config(path: Path, strict: bool, other_hubs: Iterable[HubSpec]) -> Iterable[HubSpec]:
+    """The hubs of an emulator's config.json; OptionError if `other_hubs` has one of them."""
     try:
         hubs = parse_config(path.read_text(encoding="utf-8"), strict)
     except OptionError as failure:
         raise OptionError(f"{path}: {failure}") from None
     except (OSError, ValueError) as failure:  # a ValueError: not UTF-8
         raise OptionError(f"{path} cannot be read: {failure}") from None
-    given_names = {hub.name.lower() for hub in given}
+    other_names = {hub.name.lower() for hub in other_hubs}
     for hub in hubs:
-        if hub.name.lower() in given_names:
+        if hub.name.lower() in other_names:
             raise OptionError(f"hub {hub.name!r} is given both in {path} and in hubs; give it once")
     return hubs
 

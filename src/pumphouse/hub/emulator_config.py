@@ -8,7 +8,7 @@ An error names the path of the wrong value. The emulator's own limits (ten hubs,
 name) are enforced only with `strict`. As in the emulator, field names are case-insensitive and a
 number may be in quotes.
 
-    text -> parse_config -> HubSpec, HubSpec ... -> ensure_hubs, ensure_groups
+    text -> parse_config -> HubSpec, HubSpec ... -> namespace.with_hubs
             ^^^^^^^^^^^^ this module
 """
 
@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pumphouse.errors import OptionError
-from pumphouse.hub.quotas import PARTITIONS_MAX
+from pumphouse.hub.limits.quotas import PARTITIONS_MAX
 from pumphouse.hub.routing import DEFAULT_GROUP, check_group_name, check_hub_name
 
 CONFIG_CHARS_MAX = 1 << 20
@@ -115,7 +116,9 @@ def parse_config(text: str, strict: bool = False) -> tuple[HubSpec, ...]:
 
 def decode(text: str) -> Any:
     if len(text) > CONFIG_CHARS_MAX:
-        raise OptionError(f"config.json is longer than {CONFIG_CHARS_MAX} characters")
+        raise OptionError(
+            f"config.json has {len(text)} characters; at most {CONFIG_CHARS_MAX} are allowed"
+        )
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as failure:
@@ -165,12 +168,13 @@ def read_groups(groups_value: ConfigValue, strict: bool) -> tuple[str, ...]:
             f"{groups_value.path}: expected 1 to {STRICT_GROUPS_MAX} consumer groups, "
             f"found {len(entries)}"
         )
-    names = [checked_name(entry, check_group_name) for entry in entries]
+    # Slashes are accepted here, because a stored group may have one. New groups may not.
+    names = [checked_name(entry, partial(check_group_name, slashes=True)) for entry in entries]
     values = [entry.require("Name", "a string") for entry in entries]
     check_unique("consumer group", values)
     for value in values:
         if strict and is_default(value.value):
-            raise value.invalid(f"no {DEFAULT_GROUP}, which every hub has anyway")
+            raise value.invalid(f"a name other than {DEFAULT_GROUP}, which every hub has")
     return tuple(name for name in names if not is_default(name))
 
 

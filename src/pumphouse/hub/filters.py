@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumphouse.amqp.performatives import SELECTOR_FILTER
-from pumphouse.amqp.types import Described
+from pumphouse.amqp.types import Described, short
 from pumphouse.errors import AmqpError
 from pumphouse.events import EARLIEST, LATEST, Position
+from pumphouse.hub.limits.lengths import INVALID_FIELD, check_length
 
 SELECTOR_FILTER_CODE = 0x468C00000004  # the same descriptor as a number, as Go's client sends it
 
 ARGUMENT_ERROR = "com.microsoft:argument-error"
-INVALID_FIELD = "amqp:invalid-field"
 
 _ANNOTATIONS = {
     "x-opt-offset": "offset",
@@ -30,16 +30,19 @@ _ANNOTATIONS = {
     "x-opt-enqueued-time": "time",
     "x-opt-enqueuedtimeutc": "time",  # in the first .NET and Java clients
 }
-# Nineteen digits hold every 64-bit number, the largest in AMQP.
+# Nineteen digits hold every signed 64-bit number, the type of sequence numbers and times. `*+` does
+# not backtrack, which could be slow: without quotes, two `\s*` follow each other directly, and many
+# blanks can be divided between them in many ways.
 _SELECTOR = re.compile(
-    r"\s*amqp\.annotation\.(?P<annotation>[a-z-]+)\s*(?P<operator>>=?)\s*"
-    r"(?P<quote>['\"]?)\s*(?P<value>-?[0-9]{1,19}|@latest)\s*(?P=quote)\s*",
+    r"\s*+amqp\.annotation\.(?P<annotation>[a-z-]+)\s*+(?P<operator>>=?)\s*+"
+    r"(?P<quote>['\"]?)\s*+(?P<value>-?[0-9]{1,19}|@latest)\s*+(?P=quote)\s*+",
     re.IGNORECASE,
 )
 
 
 def parse_selector(text: str) -> Position:
     """The position of a selector; AmqpError if it is not valid."""
+    check_length("selector", text)
     match = _SELECTOR.fullmatch(text)
     kind = _ANNOTATIONS.get(match["annotation"].lower()) if match else None
     if match is None or kind is None:
@@ -94,7 +97,7 @@ def _is_selector(name: Any, value: Any) -> bool:
 def _text_of(value: Any) -> str:
     text = value.value if isinstance(value, Described) else value
     if not isinstance(text, str):
-        raise AmqpError(INVALID_FIELD, f"The selector must be a string, got {text!r:.80}.")
+        raise AmqpError(INVALID_FIELD, f"The selector must be a string, got {short(text)}.")
     return text
 
 
@@ -102,5 +105,6 @@ def _bad_selector(text: str) -> AmqpError:
     return AmqpError(
         ARGUMENT_ERROR,
         f"The supplied filter '{text:.200}' is invalid. Expected amqp.annotation.x-opt-offset, "
-        "x-opt-sequence-number or x-opt-enqueued-time, then > or >=, then a number in quotes.",
+        "x-opt-sequence-number or x-opt-enqueued-time, then > or >=, then a number in quotes "
+        "(or '@latest' for x-opt-offset).",
     )

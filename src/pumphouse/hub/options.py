@@ -15,20 +15,24 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from pumphouse.amqp.connection import Limits
+from pumphouse.amqp.credit import Limits
 from pumphouse.errors import OptionError
 from pumphouse.hub.access.auth import AccessRule
 from pumphouse.hub.access.token_issuer import TokenIssuer
+from pumphouse.hub.limits.admission import AdmissionLimits
 
 ALWAYS, INTERVAL, NEVER = "always", "interval", "never"
 SYNC_MODES = (ALWAYS, INTERVAL, NEVER)
+
+# What a laptop's disk writes in a few seconds. A batch waits that long only if the queue is full.
+QUEUE_BYTES_MAX = 64 * 1024 * 1024
 
 CertificateFiles = tuple[str | Path, str | Path]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the events of a partition are kept, and how many bytes of them."""
+    """How long the events of a partition are kept, and at most how many bytes of them."""
 
     seconds: float = 24 * 3600.0
     bytes_max: int = 256 << 20  # per partition
@@ -38,7 +42,7 @@ class Retention:
 class AccessOptions:
     """The keys of a namespace."""
 
-    root_key: str | None = field(default=None, repr=False)  # None: a random key
+    root_key: str | None = field(default=None, repr=False)  # None: the stored key, or a random one
     rules: Iterable[AccessRule] = ()  # further keys, of the namespace or of one hub
     issuer: TokenIssuer | None = None  # None: no JWT is accepted
 
@@ -48,10 +52,13 @@ class StorageOptions:
     """Where events are kept, and for how long."""
 
     data: str | Path | None = None  # a directory; None: in memory
-    sync: str = ALWAYS  # when a write counts as safe: always, interval or never
+    sync: str = ALWAYS  # when writes are synced to the disk: always, interval or never
     retention: Retention | None = None  # None: one day, 256 MiB per partition
+    queue_bytes_max: int = QUEUE_BYTES_MAX  # that wait for the disk; beyond it producers wait
 
     def __post_init__(self) -> None:
+        if self.queue_bytes_max <= 0:
+            raise OptionError(f"queue_bytes_max must be above 0 (got {self.queue_bytes_max})")
         if self.sync not in SYNC_MODES:
             raise OptionError(f"sync must be one of {', '.join(SYNC_MODES)} (got {self.sync!r})")
 
@@ -76,8 +83,11 @@ class ListenerOptions:
     tls_port: int | None = None
     ws_port: int | None = None
     http_port: int | None = None
-    certificate: CertificateFiles | None = None  # certificate and key; None: one is made
+    certificate: CertificateFiles | None = None  # certificate, key; None: the hub makes one
     tls_dir: str | Path | None = None  # keeps the certificate authority; None: see `EmbeddedHub`
+    # Names under which clients reach the WebSocket and HTTP listeners, besides loopback names, the
+    # hub's own address and the name of this machine. A request for another name is refused.
+    host_names: Iterable[str] = ()
 
     @property
     def has_tls(self) -> bool:
@@ -96,14 +106,46 @@ class ConfigOptions:
 class ServerOptions:
     """How the hub treats its connections."""
 
-    idle_timeout_s: float = 240.0  # the announced value is the service's
-    enforce_idle: bool = False  # off: idle producers of the official client send no heartbeats
-    handshake_s: float = 60.0  # a connection that is not open by then is dropped
+    idle_timeout_s: float = 240.0  # announced to clients; the service's value
+    # Whether to close idle connections. Off, because idle producers of the official client send no
+    # heartbeats.
+    enforce_idle: bool = False
+    # From the accept to authentication (SASL PLAIN, or a valid token put): a connection without a
+    # valid key or token is closed after that time. The official clients need less than a second;
+    # a credential that asks the user, or a command, may need a larger value.
+    handshake_s: float = 10.0
     # How long an epoch reader counts as present after its connection broke without a close. The
     # service needs about ten minutes to notice; the hub notices at once unless a test sets this.
     vanished_s: float = 0.0
     stop_s: float = 2.0  # how long `stop` waits for the last bytes to leave
     limits: Limits = field(default_factory=Limits)
+    # All connections of the hub, on all listeners but HTTP. Each needs about 10 KiB of memory.
+    connections_max: int = 10_000
+    # Connections of one remote address; of IPv6, of one network of 64 bits. The official clients
+    # open one connection per partition that they read: twice the largest hub (2,000 partitions).
+    connections_per_address_max: int = 4_000
+    # Bytes held for a connection before it has authenticated, besides one incomplete frame. An
+    # official client needs about 6 KiB: its open, a session and two links.
+    anonymous_bytes_max: int = 64 * 1024
+    # Bytes held for all connections together, with the bytes that clients have not read yet and 288
+    # KiB for each TLS connection. After authentication, `limits.held_bytes_max` is the limit of one
+    # connection. A thousand producers may each send a batch of 1 MiB, or 3,600 clients use TLS.
+    total_bytes_max: int = 1024 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name in ("connections_max", "connections_per_address_max", "handshake_s"):
+            if getattr(self, name) <= 0:
+                raise OptionError(f"{name} must be above 0 (got {getattr(self, name)})")
+
+    @property
+    def admission_limits(self) -> AdmissionLimits:
+        return AdmissionLimits(
+            self.connections_max,
+            self.connections_per_address_max,
+            self.anonymous_bytes_max,
+            self.limits.held_bytes_max,
+            self.total_bytes_max,
+        )
 
 
 class HubSettings(TypedDict, total=False):
@@ -115,6 +157,7 @@ class HubSettings(TypedDict, total=False):
     data: str | Path | None
     sync: str
     retention: Retention | None
+    queue_bytes_max: int
     tier: str | None
     throughput_units: int | None
     message_bytes_max: int | None
@@ -123,6 +166,7 @@ class HubSettings(TypedDict, total=False):
     http_port: int | None
     certificate: CertificateFiles | None
     tls_dir: str | Path | None
+    host_names: Iterable[str]
     config: str | Path | None
     config_strict: bool
 

@@ -15,9 +15,11 @@ class SearchableLog(Protocol):
     next_sequence: int
     last_offset: int
 
-    def after_offset(self, offset: int, inclusive: bool) -> int: ...
+    def after_offset(self, offset: int, inclusive: bool) -> int:
+        """The sequence number of the first event after (or at) an offset."""
 
-    def after_time(self, ms: int, inclusive: bool) -> int: ...
+    def after_time(self, ms: int, inclusive: bool) -> int:
+        """The sequence number of the first event enqueued after (or at) a time."""
 
 
 def locate(log: SearchableLog, position: Position) -> int:
@@ -38,6 +40,7 @@ def locate(log: SearchableLog, position: Position) -> int:
 
 
 def after_sequence(log: SearchableLog, sequence: int, inclusive: bool) -> int:
+    """The first kept sequence number after (or at) `sequence`."""
     first = sequence if inclusive else sequence + 1
     if first > log.next_sequence:
         raise after_end("sequence number", sequence, log.next_sequence - 1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 WINDOW_S = 10.0
-EVERY_S = 1.0
+SAMPLE_EVERY_S = 1.0
 
 Key = TypeVar("Key")
 
@@ -51,11 +51,11 @@ class Rates(Generic[Key]):
         """The rate up to now; idle if no sample has the key."""
         for sampled_at, sampled in self._samples:
             if key in sampled and now > sampled_at:
-                return between(sampled[key], totals, now - sampled_at)
+                return rate_between(sampled[key], totals, now - sampled_at)
         return IDLE
 
 
-def between(earlier: Totals, later: Totals, seconds: float) -> Rate:
+def rate_between(earlier: Totals, later: Totals, seconds: float) -> Rate:
     return Rate(
         round((later.received - earlier.received) / seconds, 3),
         round((later.sent - earlier.sent) / seconds, 3),

@@ -11,12 +11,14 @@ whether its hub, group or partition exists.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import Literal
 from urllib.parse import unquote
 
 from pumphouse.errors import AmqpError, OptionError
+from pumphouse.hub.limits.lengths import check_length, shortened
 
 Kind = Literal["cbs", "management", "hub", "partition", "publisher", "receiver"]
 
@@ -101,41 +103,47 @@ class Address:
     @property
     def path(self) -> str:
         """The address in its plain form, for grants and error texts."""
-        return {
-            "cbs": "$cbs",
-            "management": f"{self.hub}/$management".lstrip("/"),
-            "hub": self.hub,
-            "partition": f"{self.hub}/Partitions/{self.partition}",
-            "publisher": f"{self.hub}/Publishers/{self.publisher}",
-            "receiver": f"{self.hub}/ConsumerGroups/{self.group}/Partitions/{self.partition}",
-        }[self.kind]
+        match self.kind:
+            case "cbs":
+                return "$cbs"
+            case "management":
+                return f"{self.hub}/$management".lstrip("/")
+            case "hub":
+                return self.hub
+            case "partition":
+                return f"{self.hub}/Partitions/{self.partition}"
+            case "publisher":
+                return f"{self.hub}/Publishers/{self.publisher}"
+            case "receiver":
+                return f"{self.hub}/ConsumerGroups/{self.group}/Partitions/{self.partition}"
 
 
-# Hub names may contain slashes, so an address is matched from its right end: `.+` is greedy.
-# The first pattern that matches counts, because a group may be called "publishers".
-_PATTERNS: Mapping[Kind, str] = {
-    "cbs": r"\$cbs",
-    "management": r"(?:(?P<hub>.+)/)?\$management",
-    "receiver": r"(?P<hub>.+)/ConsumerGroups/(?P<group>.+)/Partitions/(?P<partition>[^/]+)",
-    "partition": r"(?P<hub>.+)/Partitions/(?P<partition>[^/]+)",
-    "publisher": r"(?P<hub>.+)/Publishers/(?P<publisher>[^/]+)",
-    "hub": r"(?P<hub>.+)",
-}
-_ANY_CASE = re.IGNORECASE | re.DOTALL
-_GROUP = re.compile(r"(?P<hub>.+)/ConsumerGroups/.+", _ANY_CASE)
-_AUTHORITY = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_./-]*[A-Za-z0-9])?")
+_SCHEME_CHARS = frozenset(ascii_letters + digits + "+.-")
 _PATH_WORDS = frozenset({"consumergroups", "partitions", "publishers"})
 
 
 def path_of(text: str) -> str:
     """The path of an address or resource, without scheme, authority and outer slashes."""
-    return _AUTHORITY.sub("", text.strip(), count=1).strip("/")
+    path = text.strip()
+    scheme, separator, rest = path.partition("://")
+    if separator and scheme[:1].isalpha() and _SCHEME_CHARS.issuperset(scheme):
+        path = rest.partition("/")[2]
+    return path.strip("/")
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """A path and all paths above it, up to the whole namespace, ""."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+    yield ""
 
 
 def parse_address(text: str) -> Address:
     """Parse the address of an attach; AmqpError if it is invalid."""
-    address = _match(path_of(text))
+    check_length("address", text)
+    address = _match(path_of(text), unquote)
     if address is None:
         raise AmqpError(
             "com.microsoft:argument-error",
@@ -145,41 +153,93 @@ def parse_address(text: str) -> Address:
         )
     # No hub or group can have such a name, so it is refused like a hub that does not exist.
     if not _could_exist(address):
-        raise AmqpError("amqp:not-found", f"The messaging entity '{text}' could not be found.")
+        raise AmqpError("amqp:not-found", not_found_text(text))
     return address
 
 
+def not_found_text(resource: str) -> str:
+    """The service's text for a hub, group or address that does not exist; clients know it."""
+    return f"The messaging entity '{resource}' could not be found."
+
+
 def hub_of(path: str) -> str:
-    """The hub in a path such as "hub/Partitions/0"; without such a suffix, the whole path."""
-    group = _GROUP.fullmatch(path)
-    if group and not _has_path_word(group["hub"]):
-        return group["hub"]
-    address = _match(path)
+    """The hub in a path such as "hub/Partitions/0"; without such a suffix, the whole path.
+
+    The path is unescaped already: if it were unescaped again, "site%252Fdoors" would be in the hub
+    "site/doors".
+    """
+    hub, _ = _split_group(path)
+    if hub and not _has_path_word(hub):
+        return hub
+    address = _match(path, str)
     return address.hub if address else path
 
 
 def check_hub_name(name: str) -> None:
     """OptionError unless a hub may have this name."""
-    if not _is_name(name) or len(name) > HUB_NAME_CHARS_MAX:
-        raise _bad_name("a hub", name, HUB_NAME_CHARS_MAX)
+    if len(name) > HUB_NAME_CHARS_MAX or not _is_name(name):
+        raise OptionError(
+            f"invalid name {shortened(name)!r} for a hub: use 1 to {HUB_NAME_CHARS_MAX} letters, "
+            "digits and . _ - / with a letter or digit at both ends and no path word such as "
+            "Partitions between slashes"
+        )
 
 
-def check_group_name(name: str) -> None:
-    """OptionError unless a consumer group may have this name."""
-    if not _is_group_name(name) or len(name) > GROUP_NAME_CHARS_MAX:
-        raise _bad_name("a consumer group", name, GROUP_NAME_CHARS_MAX)
+def check_group_name(name: str, slashes: bool = False) -> None:
+    """OptionError unless a consumer group may have this name.
+
+    As in Event Hubs it has no slashes. `slashes` allows the names of groups that already exist:
+    earlier versions of the hub accepted slashes.
+    """
+    has_slash = "/" in name and not slashes
+    if len(name) > GROUP_NAME_CHARS_MAX or has_slash or not _is_group_name(name):
+        raise OptionError(
+            f"invalid name {shortened(name)!r} for a consumer group: use 1 to "
+            f"{GROUP_NAME_CHARS_MAX} letters, digits and . _ - with a letter or digit at both ends"
+        )
 
 
-def _match(path: str) -> Address | None:
-    for kind, pattern in _PATTERNS.items():
-        if match := re.fullmatch(pattern, path, _ANY_CASE):
-            parts = {name: unquote(part or "") for name, part in match.groupdict().items()}
-            return None if _is_ambiguous(**parts) else Address(kind, **parts)
-    return None
+def _match(path: str, decode: Callable[[str], str]) -> Address | None:
+    kind, parts = _split(path)
+    names = {name: decode(part) for name, part in parts.items()}
+    return None if not path or _is_ambiguous(**names) else Address(kind, **names)
+
+
+def _split(path: str) -> tuple[Kind, dict[str, str]]:
+    """The kind of a path and its parts. Hub names may have slashes, so its right end decides."""
+    *front, last = path.split("/")
+    if path.lower() == "$cbs":
+        return "cbs", {}
+    if last.lower() == "$management":
+        return "management", {"hub": "/".join(front)}
+    word, parent = front[-1].lower() if front else "", "/".join(front[:-1])
+    if word == "partitions" and parent and last:
+        hub, group = _split_group(parent)
+        if group:
+            return "receiver", {"hub": hub, "group": group, "partition": last}
+        return "partition", {"hub": parent, "partition": last}
+    if word == "publishers" and parent and last:
+        return "publisher", {"hub": parent, "publisher": last}
+    return "hub", {"hub": path}
+
+
+def _split_group(path: str) -> tuple[str, str]:
+    """Hub and group of "hub/ConsumerGroups/group"; two empty texts for a path without them.
+
+    A name may contain the word ConsumerGroups too: the path is split at the last one.
+    """
+    segments = path.split("/")
+    for at in range(len(segments) - 2, 0, -1):
+        if segments[at].lower() == "consumergroups":
+            hub, group = "/".join(segments[:at]), "/".join(segments[at + 1 :])
+            # A part is empty only at an empty first or last segment: at most two attempts fail.
+            if hub and group:
+                return hub, group
+    return "", ""
 
 
 def _is_ambiguous(hub: str = "", partition: str = "", publisher: str = "", group: str = "") -> bool:
-    """Whether a decoded part contains a slash that makes it another path."""
+    """Whether a part contains a slash (%2F in the address) that would change its meaning."""
     return _has_path_word(hub) or "/" in partition + publisher
 
 
@@ -189,9 +249,9 @@ def _could_exist(address: Address) -> bool:
 
 
 def _has_path_word(name: str) -> bool:
-    """Whether a name contains a part of an address, such as "eh/Publishers/x/more".
+    """Whether a name with slashes contains a path word, such as "Publishers" in "eh/Publishers/x".
 
-    A name that is only such a word is unambiguous, and valid.
+    A name without slashes is unambiguous, even if it is a path word.
     """
     return "/" in name and not _PATH_WORDS.isdisjoint(name.lower().split("/"))
 
@@ -204,10 +264,3 @@ def _is_name(name: str) -> bool:
 
 def _is_group_name(name: str) -> bool:
     return name.lower() == DEFAULT_GROUP.lower() or _is_name(name)
-
-
-def _bad_name(what: str, name: str, chars_max: int) -> OptionError:
-    return OptionError(
-        f"invalid name {name!r} for {what}: use 1 to {chars_max} letters, digits and . _ - / with "
-        "a letter or digit at both ends and no path word such as Partitions between slashes"
-    )

@@ -8,14 +8,14 @@ in the rows, by the store's clock) and keeps no state. It holds everything that 
 
 * A partition is *free* if it never had an owner, was released, or its owner's lease has expired,
   even if a successor waits for it.
-* A row with a live successor counts as the successor's. So two hosts never make room twice for the
-  same host, and a fleet is measured by where it will be.
+* A row with a live successor counts as the successor's. So a host that lacks one partition, and has
+  requested it, does not request a second one from another host.
 * A row that was handed over counts as its new owner's, and cannot be requested before that owner
   has confirmed it. If the owner does not confirm in time, it is dead and the partition free.
 * A requested row cannot be requested by another host until its deadline has passed, even if the
   requesting host is dead. Until then it counts as its owner's.
-* Partitions pinned by another host are left out, and so is a host that has no others: there is
-  nothing to share with it.
+* Partitions pinned by another host are left out. A host that owns only pinned partitions is left
+  out too, because it shares none.
 * Every live host is a member: one with a live row, and one with a live member record, even if it
   owns nothing.
 """
@@ -138,7 +138,8 @@ def take_census(
     host has had time to claim them, and the rates of those that have changed owners since.
 
     A cycle lists first and writes its member record afterwards. So a new host's first listing does
-    not contain it, and its first census has not `joined`: others could not see it yet.
+    not contain its record, and `joined` is False in its first census: the others cannot have read
+    the record yet.
     """
     pinned = {row.partition for row in listing.ownerships if is_pinned_by_other(row, me, lease_s)}
     shared = (partition for partition in partitions if partition not in pinned)
@@ -169,7 +170,8 @@ def take_census(
             for member in listing.members
             if member.name in members and member.max_partitions is not None
         },
-        # A free partition has the rate of its row: the rates that hosts remember would differ.
+        # For a free partition, only the rate in its row is used: it is the same for all hosts,
+        # while the rates of their previous censuses may differ.
         rates={p: rate_of(rows.get(p), before if p in live else None) for p in order},
         joined=me in listed or before is not None,
         unclaimed=still_free(free, before),
@@ -218,7 +220,8 @@ def rate_of(row: Ownership | None, before: Census | None) -> float | None:
 
 
 def still_free(free: tuple[str, ...], before: Census | None) -> tuple[str, ...]:
-    # Before I joined, hosts that started with me had not claimed yet: what was free proves nothing.
+    # Before I joined, hosts that started with me had not claimed yet. A partition that was free
+    # then may still be claimed by the host that it is meant for.
     if before is None or not before.joined:
         return ()
     earlier = set(before.free)

@@ -16,6 +16,7 @@ goes back behind an event that is recorded as handled, if that can be detected.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from pumphouse.leases.model import Checkpoint
@@ -49,20 +50,23 @@ def next_step(
     *,
     in_doubt: bool,
     refused: bool,
+    former: Collection[str] = (),
 ) -> AlreadyStored | RetryWrite | FencedOff:
     """The next step after a write of `requested` was refused or had no response.
 
     `stored` is the checkpoint that was read after the write. `known` is the last checkpoint that
     is certainly ours. It is None until our stamp is stored: before that we have handled nothing,
     and the stored position is kept. `in_doubt` means that one of our later writes may have taken
-    effect. `refused` means that the last write did not.
+    effect. `refused` means that the last write did not. `former` has the ETags of our earlier
+    checkpoints: a listing that contains one of them is stale.
     """
     if stored is None:
         return RetryWrite(replace(requested, etag=""))
     if stored.epoch > requested.epoch:
         return FencedOff(stored.epoch)
     if stored.epoch == requested.epoch or (known is not None and stored.epoch == known.epoch):
-        return _after_our_epoch(known, requested, stored, in_doubt, refused)
+        is_current = refused and stored.etag not in former
+        return _after_our_epoch(known, requested, stored, in_doubt, is_current)
     # Written by an official SDK or an earlier owner. It no longer owns the partition, but the
     # events up to its position are handled.
     if known is None or is_ahead(stored, requested):
@@ -71,7 +75,7 @@ def next_step(
 
 
 def is_erased(known: Checkpoint | None, requested: Checkpoint, stored: Checkpoint | None) -> bool:
-    """Whether every stamp was overwritten, so that only the row shows the current owner.
+    """Whether every stamp was overwritten, so that only the ownership row shows the owner.
 
     An official SDK does this. It may have overwritten the stamp of a later owner too.
     """
@@ -85,7 +89,7 @@ def _after_our_epoch(
     requested: Checkpoint,
     stored: Checkpoint,
     in_doubt: bool,
-    refused: bool,
+    is_current: bool,
 ) -> AlreadyStored | RetryWrite | FencedOff:
     """The stored checkpoint has our epoch: written by us, by hand, or by a host of our name."""
     if not in_doubt:
@@ -101,9 +105,10 @@ def _after_our_epoch(
         return RetryWrite(ours)
     if not is_ahead(known, stored):
         return RetryWrite(replace(requested, etag=stored.etag))
-    # The checkpoint was moved back by hand, or the listing is stale. It is not stale if the write
-    # was refused.
-    return FencedOff(stored.epoch) if refused else RetryWrite(replace(requested, etag=known.etag))
+    # The checkpoint was moved back by hand, or the listing is stale.
+    if is_current:
+        return FencedOff(stored.epoch)
+    return RetryWrite(replace(requested, etag=known.etag))
 
 
 def same_position(checkpoint: Checkpoint, other: Checkpoint) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, Self
 from warnings import warn
 
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import OptionError, StoreError
+from pumphouse.errors import OptionError, StoreUnavailable
 from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership, Unknown, aged_listing
 from pumphouse.leases.store import CheckpointOutcome, CheckpointStore, ClaimOutcome
 
@@ -58,10 +58,12 @@ class RandomFaults:
         delay_s_max: float = 0.0,
     ) -> None:
         if not all(0 <= rate <= 1 for rate in (before, after, failed, stale)):
-            raise OptionError("every fault rate must be between 0 and 1")
+            rates = f"before={before}, after={after}, failed={failed}, stale={stale}"
+            raise OptionError(f"every fault rate must be between 0 and 1 (got {rates})")
         if before + after > 1 or failed + stale > 1:
             raise OptionError(
-                "the fault rates of reads, and those of writes, must not exceed 1 in sum"
+                "the rates before + after, and failed + stale, must each be at most 1 "
+                f"(got {before + after:g} and {failed + stale:g})"
             )
         self._rng, self._delay_s_max = rng, delay_s_max
         self._rates: dict[Call, list[tuple[Fault, float]]] = {
@@ -85,7 +87,7 @@ class ScriptedFaults:
     """Exactly these faults, one per call that they apply to; then none."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
-        self.left = deque(faults)
+        self.left = deque(faults)  # the faults that are not drawn yet
 
     def draw(self, call: Call) -> Fault:
         if self.left and self.left[0] in APPLICABLE[call]:
@@ -194,7 +196,7 @@ class FlakyStore:
         await self._wait()
         fault = self._draw(call)
         if fault == "failed":
-            raise StoreError(WHY)
+            raise StoreUnavailable(WHY)
         return fault
 
     def _draw(self, call: Call) -> Fault:

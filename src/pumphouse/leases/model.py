@@ -18,6 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+# What the owner of a partition reports in its row besides its rate. "" means that it is served.
+STOPPED = "stopped"  # an event that cannot be handled has stopped it, until it is resumed
+STUCK = "stuck"  # its handler does not return, or cannot be started
+BEHIND = "behind"  # its events are handled more slowly than they arrive
+PAUSED = "paused"  # paused by the program of its host
+RESUME = "resume"  # written by an operator: the owner starts the partition again
+STATES = (STOPPED, STUCK, BEHIND, PAUSED, RESUME)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -46,6 +54,8 @@ class Ownership:
     deadline_s: float | None = None
     rate: float | None = None  # events per second as measured by the owner; None: unknown
     pinned: bool = False  # the owner never hands it over: do not request it
+    state: str = ""  # one of STATES, or "" while the partition is served
+    legacy: bool = False  # an Event Processor Host wrote it, which knows no hand-over; when listed
 
     def expired(self, lease_s: float) -> bool:
         return self.age_s >= lease_s
@@ -138,7 +148,7 @@ def claim(
     """Claim a partition that is free, expired, or whose hand-over is overdue.
 
     `epoch_known` is the highest epoch known from elsewhere, such as the checkpoint: an official SDK
-    rewrites a row without our epoch.
+    writes rows without an epoch.
     """
     epoch = max(row.epoch if row is not None else 0, epoch_known) + 1
     etag, age_s = (row.etag, row.age_s) if row is not None else ("", 0.0)
@@ -162,6 +172,8 @@ def aged(row: Ownership, elapsed_s: float) -> Ownership:
         deadline_s,
         row.rate,
         row.pinned,
+        row.state,
+        row.legacy,
     )
 
 
@@ -172,9 +184,17 @@ def aged_listing(listing: Listing, elapsed_s: float) -> Listing:
     return replace(listing, ownerships=rows, members=members)
 
 
-def renew(row: Ownership, rate: float | None = None) -> Ownership:
-    """Extend our own lease. A waiting successor and its deadline are kept (see `aged`)."""
-    return replace(row, rate=rate)
+def renew(row: Ownership, rate: float | None = None, state: str = "") -> Ownership:
+    """Extend the lease of the owner. A successor and its deadline are kept (see `aged`)."""
+    return replace(row, rate=rate, state=state)
+
+
+def request_resume(row: Ownership) -> Ownership:
+    """Ask the owner to start a stopped partition again. It reads this when it next renews.
+
+    Owner and epoch stay the same, so that no other host may write a checkpoint meanwhile.
+    """
+    return replace(row, state=RESUME)
 
 
 def release(row: Ownership) -> Ownership:
@@ -199,12 +219,12 @@ def hand_over(row: Ownership, confirm_s: float | None = None) -> Ownership:
 
 
 def confirm(row: Ownership) -> Ownership:
-    """Confirm a row in our name: it was handed over, or our claim of it had no response."""
+    """Confirm the ownership of a row that was handed over, or whose claim had no response."""
     return replace(row, deadline_s=row.deadline_s if row.successor else None)
 
 
 def raise_epoch(row: Ownership, above: int) -> Ownership:
-    """Our own row with an epoch above `above`, the epoch that the hub or a checkpoint has."""
+    """The row with an epoch above `above`, the epoch of a reader or a checkpoint."""
     return replace(row, epoch=max(row.epoch, above) + 1)
 
 
@@ -212,7 +232,7 @@ def raise_epoch(row: Ownership, above: int) -> Ownership:
 
 
 def stamp(current: Checkpoint | None, group: Group, partition: str, epoch: int) -> Checkpoint:
-    """The same position under our epoch. Writes of earlier owners are refused from then on."""
+    """The same position with a new epoch. After this write, earlier owners are refused."""
     if current is None:
         return Checkpoint(group, partition, epoch=epoch)
     return replace(current, epoch=epoch)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from pumphouse.leases.model import Checkpoint, Ownership, goes_back
+from pumphouse.leases.model import STATES, Checkpoint, Ownership, goes_back
 
 # How far a renewal may postpone a deadline: the time that a slow store takes between a listing and
 # a write. An owner that gained more with each renewal would never hand over.
@@ -45,6 +45,8 @@ def shape_fault(row: Ownership) -> str | None:
         (row.deadline_s is not None and not math.isfinite(row.deadline_s),
          f"its deadline is {row.deadline_s}"),
         (row.rate is not None and not 0 <= row.rate < math.inf, f"its rate is {row.rate}"),
+        (row.state != "" and row.state not in STATES, f"its state is {row.state!r}"),
+        (row.state != "" and not row.owner, "it has a state but no owner"),
     ]  # fmt: skip
     return next((sentence for wrong, sentence in faults if wrong), None)
 

@@ -3,7 +3,7 @@
 Stores keep rows and take no decisions. Which row may follow which is defined in model.py, what a
 host claims in strategies/.
 
-    processor.cycle -> CheckpointStore -> memory | sqlite | blob | blob lease
+    processor.cycle -> CheckpointStore -> memory | sqlite | postgres | blob | blob lease
                        ^^^^^^^^^^^^^^^ this module
 
 The contract, proved for all stores by one test suite (tests/leases/contract):
@@ -19,18 +19,21 @@ The contract, proved for all stores by one test suite (tests/leases/contract):
    keeps the rows. In a write `age_s` is ignored, and `deadline_s` counts from the write.
 4. **Nothing is forgotten.** A released row keeps its epoch. A row is never deleted.
 5. **Copies.** What a store returns is frozen; what it receives is not kept by reference.
-6. **Rows of official SDKs are readable.** Rows in every known spelling are read without an error,
-   and never so that events would be skipped.
-7. **Failure to read** raises StoreError, with the reason and without any secret. Every call has a
-   deadline. A call may be repeated after any failure.
+6. **Rows of official SDKs are readable.** Rows in every known spelling are read without an error.
+   No spelling makes a reader skip events.
+7. **Failure to read** raises StoreError, and its subclass StoreUnavailable if a later call may
+   succeed (for example after a time-out). The text gives the reason and contains no secret. Every
+   call has a deadline. A call may be repeated after any failure.
 8. **Groups are separate.** The rows of one (namespace, hub, group) are never visible in another.
    Names are compared case-insensitively, as the official clients store them in lower case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, Self, runtime_checkable
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pumphouse.leases.model import (
     Checkpoint,
@@ -68,9 +71,8 @@ class CheckpointStore(Protocol):
     ) -> CheckpointOutcome:
         """Write one checkpoint over the one with its etag.
 
-        A checkpoint that goes back, or whose epoch is below the stored one's, raises
-        CheckpointRefused where the store can detect it. `rewind` is for administrators, who may
-        write it.
+        Raises CheckpointRefused, if the store can detect it, for a checkpoint that goes back or has
+        a lower epoch than the stored one. `rewind`, for administrators, turns this check off.
         """
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
@@ -86,3 +88,62 @@ class SupportsInitialise(Protocol):
 
     async def initialise(self, group: Group, partitions: Iterable[str]) -> None:
         """Create what is missing; existing entries stay unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row has changed, so a listing may show something new."""
+
+    partition: str = ""  # "" if several may have changed
+    hosts: frozenset[str] | None = None  # the hosts that it concerns; None: all
+
+    def concerns(self, host: str) -> bool:
+        return self.hosts is None or host in self.hosts
+
+
+@runtime_checkable
+class SupportsChanges(Protocol):
+    """A store that notifies hosts of changed rows, so that they need not wait for a listing.
+
+    A change may be lost: hosts list at their interval as well.
+    """
+
+    def changes(self, group: Group) -> AsyncGenerator[Change, None]:
+        """Changes of the group's rows, until it is closed.
+
+        The first one concerns all hosts and means that notifications arrive from now on. Raises
+        StoreError if they end; the caller may iterate again.
+        """
+
+
+class StoreTransaction(Protocol):
+    """A transaction of the database that keeps the rows. What is written in it commits together."""
+
+    @property
+    def connection(self) -> Any:
+        """The connection of the database's own package, for the rows of the user."""
+
+    async def update_checkpoint(self, checkpoint: Checkpoint) -> CheckpointOutcome:
+        """Write a checkpoint as part of the transaction. It takes effect if that commits."""
+
+
+@runtime_checkable
+class SupportsTransactions(Protocol):
+    """A store in a database in which the user may keep rows, too."""
+
+    def transaction(self) -> AbstractAsyncContextManager[StoreTransaction]:
+        """A transaction that commits at the end of its block, and is rolled back if that raises.
+
+        Raises StoreUnavailable if it is unknown whether it has committed.
+        """
+
+    async def settled_checkpoint(self, group: Group, partition: str) -> Checkpoint | None:
+        """The stored checkpoint, after every transaction that may still write it has ended."""
+
+
+@runtime_checkable
+class SupportsGroups(Protocol):
+    """A store that knows the groups of a hub."""
+
+    async def groups(self, namespace: str, hub: str) -> set[str]:
+        """The names of the groups of which there are rows or checkpoints."""

@@ -5,13 +5,14 @@
 
     memory:                              in this process only; lost when it ends
     sqlite:///PATH, sqlite:PATH, PATH    a file, for the processes of one machine
+    postgres://USER@HOST/DATABASE        a PostgreSQL database; postgresql:// too
     blob://ACCOUNT/CONTAINER             Azure Storage, in the format of the official SDKs
     bloblease://ACCOUNT/CONTAINER        Azure Storage, in the format of the Event Processor Host
     a storage connection string          blob, unless it begins with `bloblease:`; its container is
                                          a separate argument, or in it as `;Container=NAME`
 
-With blob://ACCOUNT and no credential the machine's own identity is used, as azure-identity finds
-it. `sqlite:///PATH` is an absolute path; a relative one is written without the slashes.
+With blob://ACCOUNT/CONTAINER and no credential, azure-identity finds the identity of the machine.
+`sqlite:///PATH` is an absolute path; a relative one is written without the slashes.
 
 To add a store, write it in leases/stores, add it to STORE_KINDS below, and add a row to the table
 in docs/leases.md.
@@ -45,7 +46,7 @@ class StoreUrl:
     path: str = ""
     account_url: str = ""
     container: str = ""
-    connection_string: str = field(default="", repr=False)
+    connection_string: str = field(default="", repr=False)  # with secrets; a database URL too
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,12 @@ def parse_store_url(text: str | Path, container: str = "") -> StoreUrl:
     if match is None:
         return StoreUrl("sqlite", path=_path(text))
     scheme, rest = match["scheme"].lower(), match["rest"]
+    scheme = ALIASES.get(scheme, scheme)
     kind = STORE_KINDS.get(scheme)
     url = None if kind is None else kind.parse(scheme, rest)
     if url is None:
-        raise OptionError(f"{scheme}: is not a store: use {store_forms()}")
+        problem = f"unknown store {scheme}:" if kind is None else f"invalid {scheme}: store"
+        raise OptionError(f"{problem}; use {store_forms()}")
     return url
 
 
@@ -96,10 +99,30 @@ def open_store(
     return STORE_KINDS[url.kind].open(url, credential, options)
 
 
+def open_store_of_host(url: str, lease_s: float, name: str) -> CheckpointStore:
+    """The store of this URL for a host with leases of `lease_s`; errors call that option `name`.
+
+    In the format of the Event Processor Host each lease is also a lease of Azure on a blob. Both
+    must have the same duration.
+    """
+    parsed = parse_store_url(url)
+    if parsed.kind != "bloblease":
+        return open_store(parsed)
+    from pumphouse.leases.stores.blob_lease.store import whole_lease_s
+
+    return open_store(parsed, lease_s=whole_lease_s(lease_s, name))
+
+
 def store_forms() -> str:
     """How stores are written, as a list for errors."""
     forms = ", ".join(kind.form for kind in STORE_KINDS.values())
     return f"{forms}, or a storage connection string with ;Container=NAME"
+
+
+def shared_forms() -> str:
+    """The forms of the stores that hosts in several processes can share."""
+    forms = [kind.form for name, kind in STORE_KINDS.items() if name != "memory"]
+    return ", ".join(forms)
 
 
 # -- parsing --------------------------------------------------------------------------------------
@@ -121,8 +144,12 @@ def _parse_sqlite(scheme: str, rest: str) -> StoreUrl:
 
 def _path(text: str) -> str:
     if not text:
-        raise OptionError(f"the store is empty: use {store_forms()}")
+        raise OptionError(f"the store URL has no path: use {store_forms()}")
     return text
+
+
+def _parse_postgres(scheme: str, rest: str) -> StoreUrl | None:
+    return StoreUrl(scheme, connection_string=f"{scheme}:{rest}") if rest[:2] == "//" else None
 
 
 def _parse_blob(scheme: str, rest: str) -> StoreUrl | None:
@@ -131,7 +158,7 @@ def _parse_blob(scheme: str, rest: str) -> StoreUrl | None:
     account, _, container = rest[2:].partition("/")
     container = container.rstrip("/")
     if not account or not container or set("/?@#") & set(account + container):
-        raise OptionError(f"a {scheme} store is written {scheme}://ACCOUNT/CONTAINER")
+        raise OptionError(f"invalid {scheme} store: use {scheme}://ACCOUNT/CONTAINER")
     host = account if "." in account else f"{account}.blob.core.windows.net"
     return StoreUrl(scheme, account_url=f"https://{host}", container=container)
 
@@ -168,6 +195,17 @@ def _open_sqlite(url: StoreUrl, credential: Any, options: dict[str, Any]) -> Che
     return SqliteStore(url.path, **options)
 
 
+def _open_postgres(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    try:
+        from pumphouse.leases.stores.postgres.store import PostgresStore
+    except ImportError:
+        raise OptionError(
+            "a store in PostgreSQL needs psycopg: pip install 'pumphouse[postgres]'"
+        ) from None
+
+    return PostgresStore(url.connection_string, **options)
+
+
 def _open_blob(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
     from pumphouse.leases.stores.blob.store import BlobStore
 
@@ -200,9 +238,13 @@ def _account(url: StoreUrl, credential: Any) -> dict[str, Any]:
     }
 
 
+# The other name of a scheme.
+ALIASES = {"postgresql": "postgres"}
+
 STORE_KINDS = {
     "memory": StoreKind("memory:", _parse_memory, _open_memory),
     "sqlite": StoreKind("sqlite:///PATH", _parse_sqlite, _open_sqlite),
+    "postgres": StoreKind("postgres://USER@HOST/DATABASE", _parse_postgres, _open_postgres),
     "blob": StoreKind("blob://ACCOUNT/CONTAINER", _parse_blob, _open_blob, in_azure_storage=True),
     "bloblease": StoreKind(
         "bloblease://ACCOUNT/CONTAINER", _parse_blob, _open_blob_lease, in_azure_storage=True

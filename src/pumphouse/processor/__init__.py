@@ -1,1 +1,1 @@
-"""Leases in, running pumps out."""
+"""Processors: hosts that share the partitions of a hub by leases, and handle their events."""

@@ -9,7 +9,6 @@ fails, the cycle ends there: our partitions stay ours until their leases expire.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -25,10 +24,14 @@ from pumphouse.processor.plan import (
     choose,
     due_in_cycle,
     epochs_of,
+    is_early,
     needs_checkpoint_epochs,
 )
-from pumphouse.processor.term import Host
+from pumphouse.processor.term import Host, hub_within, store_within
 
+READ_PARTITIONS = "the number of partitions could not be read"
+CLOSE = "the connections could not be closed"
+WRITE_MEMBER = "the member record of this host could not be written"
 MEMBER_EVERY_S = 3600.0  # stores forget members that were not written for a day
 
 
@@ -67,6 +70,9 @@ class Cycle:
         self.lost: list[str] = []  # since the last report
         self._last_census: Census | None = None
         self._member_written_s = -math.inf
+        self._claimed_s = -math.inf  # when a paced strategy last had claims
+        self.store_heard_s = self.hub_heard_s = -math.inf  # when each last responded
+        self._held_back = False  # whether a paced strategy waits with its claims
 
     async def once(self, busy: Set[str]) -> CycleReport:
         """Run one cycle. The earlier pumps of `busy` partitions have not ended yet."""
@@ -103,23 +109,22 @@ class Cycle:
     async def _read_partitions(self) -> None:
         """Notice new partitions. If the hub does not respond, the known ones stay."""
         try:
-            async with asyncio.timeout(self.host.options.store_s):
+            hub = f"the hub {self.host.client.hub} at {self.host.client.namespace}"
+            async with hub_within(self.host.options.store_s, READ_PARTITIONS, hub):
                 self.partitions = (await self.host.client.properties()).partitions
-        except (TimeoutError, PumphouseError) as error:
+        except PumphouseError as error:
             self.host.reporter.failed("hub_properties_failed", None, error)
         else:
+            self.hub_heard_s = self.host.clock.monotonic()
             self.host.reporter.recovered("hub_properties_failed")
 
     async def _list(self) -> tuple[Listing, float]:
         sent_s = self.host.clock.monotonic()
-        try:
-            async with asyncio.timeout(self.host.options.store_s):
-                return await self.host.store.list_ownership(self.host.group), sent_s
-        except TimeoutError:
-            raise StoreError(
-                f"the ownerships of {self.host.group} were not listed within "
-                f"{self.host.options.store_s:g} s"
-            ) from None
+        what = f"the owners of {self.host.group} could not be listed"
+        async with store_within(self.host.options.store_s, what):
+            listing = await self.host.store.list_ownership(self.host.group)
+        self.store_heard_s = self.host.clock.monotonic()
+        return listing, sent_s
 
     async def _write_member(self) -> None:
         """Write our member record, so that others see this host.
@@ -131,10 +136,10 @@ class Cycle:
         if host.leases.held and fresh:
             return
         try:
-            async with asyncio.timeout(host.options.store_s):
+            async with store_within(host.options.store_s, WRITE_MEMBER):
                 await host.store.beat(host.group, host.name, limit)
             self._member_written_s = host.clock.monotonic()
-        except (TimeoutError, StoreError) as error:
+        except StoreError as error:
             host.reporter.failed("membership_write_failed", None, error)
         else:
             host.reporter.recovered("membership_write_failed")
@@ -162,7 +167,7 @@ class Cycle:
     ) -> tuple[Choice, list[str]]:
         """Decide, then write what was decided."""
         leases, strategy = self.host.leases, self.strategy
-        targets = tuple(strategy(census, self.host.rng))
+        targets = self._paced(tuple(strategy(census, self.host.rng)))
         held = frozenset(leases.held)
         now = Situation(census, listing, held, busy, targets, strategy.grabs, not strategy.yields)
         choice = choose(now, self.host.options, await self._epochs(now))
@@ -171,11 +176,25 @@ class Cycle:
         await leases.return_rows(choice.returns)
         return choice, claimed
 
+    def _paced(self, targets: tuple[str, ...]) -> tuple[str, ...]:
+        """The targets, or none if the strategy is paced and had some less than an interval ago."""
+        now_s = self.host.clock.monotonic()
+        self._held_back = (
+            bool(targets)
+            and self.strategy.paced
+            and is_early(self._claimed_s, now_s, self.host.options)
+        )
+        if self._held_back:
+            return ()
+        self._claimed_s = now_s if targets else self._claimed_s
+        return targets
+
     async def _epochs(self, now: Situation) -> Mapping[str, int]:
         """Epochs by partition, from the checkpoints. These are read only if a row has no epoch."""
         if now.listing.epochs is not None or not needs_checkpoint_epochs(now):
             return now.listing.epochs or {}
-        async with asyncio.timeout(self.host.options.store_s):
+        what = f"the checkpoints of {self.host.group} could not be listed"
+        async with store_within(self.host.options.store_s, what):
             return epochs_of(await self.host.store.list_checkpoints(self.host.group))
 
     def _stole(self, census: Census, gained: tuple[str, ...]) -> bool:
@@ -209,6 +228,6 @@ class Cycle:
             owned=len(self.host.leases.held),
             partitions=len(self.partitions),
             hosts=len(census.members),
-            settled=settled(census, choice.requested),
+            settled=settled(census, choice.requested) and not self._held_back,
             outcome=outcome,
         )

@@ -11,22 +11,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import os
+import stat
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pumphouse import logs
 from pumphouse.client.base import ConnectionString, HubClient, Sender
 from pumphouse.client.factory import open_client
-from pumphouse.errors import PumphouseError
+from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
+
+log = logging.getLogger("pumphouse.processor")
 
 T = TypeVar("T")
 
+BLOCK = 64 * 1024  # bytes that are read at once, from the end of the file
+CAUSE_SHORT = 100  # in a dead letter that is too large for its hub
+TRUNCATED_TODO = "none if only Pumphouse writes this file: the event is handled again"
 CAUSE_MAX = 2000  # characters of an exception's text: it may quote the whole event
 
 
@@ -57,7 +65,9 @@ class DeadLetters(Protocol):
 class DeadLetterFile:
     """Appends dead letters to a file, one JSON object per line, each synced to the disk.
 
-    Several hosts may share one object, even from different event loops or threads.
+    Several hosts may share one object, even from different event loops or threads. Processes of one
+    machine may share the file. A line that could not be written as a whole is removed again; a last
+    line that only lacks its newline, as some editors leave it, is kept.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -82,13 +92,18 @@ class DeadLetterFile:
 
     def _append(self, line: bytes) -> None:
         # A thread lock: after a cancellation the write still runs in its thread.
-        with self._lock, self.path.open("ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        with self._lock, self.path.open("a+b", buffering=0) as file:
+            lock_for_processes(file.fileno())
+            if removed := mend_last_line(file.fileno()):
+                self._log_truncated(removed)
+            append_whole(file.fileno(), line)
+
+    def _log_truncated(self, removed: int) -> None:
+        fields = {"file": str(self.path), "bytes": removed}
+        log.warning("%s", logs.line("dead_letter_truncated", **fields, todo=TRUNCATED_TODO))
 
     async def close(self) -> None:
-        """Nothing stays open."""
+        """No effect: each write opens and closes the file."""
 
 
 class DeadLetterHub:
@@ -101,8 +116,12 @@ class DeadLetterHub:
         self._sender: Sender | None = None
 
     async def write(self, letter: DeadLetter) -> None:
+        """EventTooLarge if even the shortened letter is too large: retrying does not help."""
         sender = self._sender or await self._open()
-        await sender.send([as_event(letter)])
+        try:
+            await sender.send([as_event(letter)])
+        except EventTooLarge:  # the event itself fitted its hub; the details may not
+            await sender.send([as_event(letter, CAUSE_SHORT)])
 
     async def _open(self) -> Sender:
         """The sender. The first letter opens it; letters written meanwhile wait."""
@@ -123,11 +142,81 @@ class DeadLetterHub:
             await self._opened.aclose()
 
 
-def as_event(letter: DeadLetter) -> Event:
+def lock_for_processes(descriptor: int) -> None:
+    """Keep other processes out until the file is closed, where the file system can."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def mend_last_line(descriptor: int) -> int:
+    """End a last line that lacks its newline, or remove it if it is incomplete.
+
+    Returns the number of bytes that were removed. A process that died while it wrote leaves them.
+    """
+    if not is_file(descriptor):
+        return 0
+    size, end = os.fstat(descriptor).st_size, end_of_lines(descriptor)
+    if size == end:
+        return 0
+    if is_complete(os.pread(descriptor, size - end, end)):
+        write_all(descriptor, b"\n")
+        return 0
+    os.ftruncate(descriptor, end)
+    return size - end
+
+
+def append_whole(descriptor: int, line: bytes) -> None:
+    """Append a line and sync it to the disk. If that fails, nothing of it stays in the file."""
+    if not is_file(descriptor):
+        return write_all(descriptor, line)
+    end = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, line)
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+    return None
+
+
+def is_file(descriptor: int) -> bool:
+    """Whether this is a regular file, and not a pipe or a terminal."""
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def is_complete(last: bytes) -> bool:
+    """Whether a last line without a newline is a whole JSON object."""
+    try:
+        return isinstance(json.loads(last), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def write_all(descriptor: int, line: bytes) -> None:
+    written = 0
+    while written < len(line):
+        written += os.write(descriptor, line[written:])
+
+
+def end_of_lines(descriptor: int) -> int:
+    """The size of the file up to its last newline."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - BLOCK)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def as_event(letter: DeadLetter, cause_max: int = CAUSE_MAX) -> Event:
     """The event for a dead-letter hub."""
     event = letter.event
     details = {
-        "dead-letter-cause": letter.reason,
+        "dead-letter-cause": letter.reason[:cause_max],
         "dead-letter-partition": letter.partition,
         "dead-letter-sequence": -1 if event.sequence is None else event.sequence,
         "dead-letter-group": letter.group,

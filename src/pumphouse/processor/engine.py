@@ -1,11 +1,11 @@
 """The engine of a processor: cycles, renewals and pumps of one host, in one task group.
 
 All three processor APIs use it. An API gives it one coroutine, `serve(partition_client)`, which is
-called for every partition that becomes ours and returns when that partition ends here:
+called for every partition that becomes ours and returns when this host stops serving it:
 
     engine = Engine(connection, serve, group="$Default", store=store, strategy="steady")
     async with engine:              # start() ... stop(); stop is bounded by options.stop_s
-        await engine.run()          # until cancelled; raises if the engine itself failed
+        await engine.run()          # until stopped or cancelled; raises if the engine failed
 
     async def serve(partition: PartitionClient) -> None:
         async for batch in partition.batches():     # ends when the partition does
@@ -28,11 +28,10 @@ The objects of a host, and (below the line) of one partition:
 * `serve` runs once at a time per partition. A partition that was requested, or that we leave, is
   handed over or released only after `serve` has returned.
 * If `serve` raises, or returns while the partition is still ours, that is reported. After a
-  back-off it is called again with a new client, which starts behind the checkpoint.
+  back-off it is called again with a new client, which starts after the checkpoint.
 * `on_error(partition or None, exception)` is called with every failure, `on_ownership(change,
   partition)` with every change (see reporting.py). Neither may block.
-* `pause(partition)` and `resume(partition)` (None: all) keep ownership. `abandon()` ends like a
-  crash: nothing is released.
+* `pause` and `resume` keep ownership. `abandon()` ends like a crash: nothing is released.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from random import Random
-from typing import Any, Self
+from typing import Self
 
 from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
@@ -49,16 +48,20 @@ from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import HandlerStuck, OptionError, OwnershipLost, PumphouseError, StoreError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore, SupportsInitialise
-from pumphouse.leases.strategies import Strategy, limited, parse_strategy
+from pumphouse.leases.strategies import Strategy, choose_strategy
 from pumphouse.processor import reporting
-from pumphouse.processor.cycle import Cycle, CycleReport, names
+from pumphouse.processor.checks.access import readable_partitions
+from pumphouse.processor.checks.permanent import PermanentFailures
+from pumphouse.processor.cycle import CLOSE, WRITE_MEMBER, Cycle, CycleReport, names
+from pumphouse.processor.health.watch import Watch
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
-from pumphouse.processor.plan import Lease, Outcome, due_on_watch, next_delay, pumps_to_start
+from pumphouse.processor.plan import Lease, Outcome, next_delay, pumps_to_start
 from pumphouse.processor.pump import Serve
+from pumphouse.processor.recording.choice import recorder_of
 from pumphouse.processor.reporting import OnError, OnOwnership, Reporter
 from pumphouse.processor.supervisor import PartitionSupervisor
-from pumphouse.processor.term import StopReason, is_cancelled
+from pumphouse.processor.term import StopReason, hub_within, is_cancelled, store_within
 
 Connect = str | ConnectionString | Callable[[], HubClient]
 
@@ -69,9 +72,11 @@ STOPPED_EARLY = "{} was stopped while it started"
 class Engine:
     """One host: it shares the partitions of a hub with other hosts, and serves those it owns."""
 
-    client: HubClient  # these three are set when `start` has connected
+    client: HubClient  # these five are set when `start` has connected
     group: Group
     leases: LeaseTable
+    cycle: Cycle
+    watch: Watch
 
     def __init__(
         self,
@@ -93,15 +98,17 @@ class Engine:
         self.name = host or f"host-{self.rng.getrandbits(32):08x}"
         self.strategy = choose_strategy(strategy, self.options.max_partitions)
         self.clock: Clock = clock or SystemClock()
-        self.store = store
-        self.reporter = Reporter(self.name, on_error, on_ownership)
+        self.recorder = recorder_of(self.name, self.clock)
+        self.store = self.recorder.metered(store)
+        self.reporter = Reporter(self.name, on_error, on_ownership, self.clock, self.recorder)
         self.last_report: CycleReport | None = None
+        self._permanent = PermanentFailures(self.name, self.options.give_up_s)
         self._connect, self._serve, self._group_name = connect, serve, group
         self._opened = AsyncExitStack()
         self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[bool] | None = None
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._supervisors: dict[str, PartitionSupervisor] = {}
         self._paused: set[str] = set()
         self._all_paused = False
@@ -110,8 +117,6 @@ class Engine:
         owned = " ".join(self.owned) or "nothing"
         state = "settled" if self.settled else "unsettled"
         return f"<Engine {self.name} | owns {owned} | {self.pumps} pumps | {state}>"
-
-    # -- state ------------------------------------------------------------------------------------
 
     @property
     def host(self) -> str:
@@ -133,6 +138,10 @@ class Engine:
         """Whether the last cycle left nothing to do."""
         return self.last_report is not None and self.last_report.settled
 
+    @property
+    def ended(self) -> bool:
+        return self._running is not None and self._running.done()
+
     # -- starting and stopping --------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
@@ -148,7 +157,7 @@ class Engine:
             raise OptionError(f"{self.name} was started already; make a new one to start again")
         if self._starting is not None:
             raise OptionError(f"{self.name} is being started already")
-        self._stopping.clear()
+        self.stopping.clear()
         self._starting = asyncio.create_task(self._open(), name=f"start {self.name}")
         try:
             await self._starting
@@ -167,34 +176,41 @@ class Engine:
             await undo.enter_async_context(self.store)
             self.client = self._connect() if callable(self._connect) else open_client(self._connect)
             await undo.enter_async_context(self.client)
-            partitions = (await self.client.properties()).partitions
+            partitions = await readable_partitions(self.client, self._group_name)
             self.group = Group(self.client.namespace, self.client.hub, self._group_name)
             self.leases = LeaseTable(
                 self.store, self.group, self.options, self.clock, self, self.reporter
             )
+            self.leases.log.grabs = self.strategy.grabs
+            undo.callback(self.recorder.close)
+            self.recorder.open(self.group, self.leases, self._supervisors)
             if isinstance(self.store, SupportsInitialise):
                 await self.store.initialise(self.group, partitions)
-            self._cycle = Cycle(self, self.strategy, partitions)
-            if self._stopping.is_set():
+            self.cycle = Cycle(self, self.strategy, partitions)
+            self.watch = Watch(self, self._supervisors, self._stop_if_permanent)
+            if self.stopping.is_set():
                 raise OptionError(STOPPED_EARLY.format(self.name))
             self._opened = undo.pop_all()
 
     def _log_joined(self) -> None:
-        self.reporter.info(
-            "host_joined",
-            hub=self.group.hub,
-            group=self.group.name,
-            strategy=self.strategy.name,
-            partitions=len(self._cycle.partitions),
-            lease_s=self.options.lease_s,
-        )
+        fields = {"hub": self.group.hub, "group": self.group.name, "strategy": self.strategy.name}
+        sizes = {"partitions": len(self.cycle.partitions), "lease_s": self.options.lease_s}
+        self.reporter.info("host_joined", **fields, **sizes)
 
     def call_on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Call this too when the host closes, before client and store are closed."""
         self._opened.push_async_callback(close)
 
     async def run(self) -> None:
-        """Until cancelled, or until the engine has stopped; raises if it failed."""
+        """Wait until the engine has stopped; raises if it failed. If cancelled, stop it first."""
+        try:
+            await self.wait()
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    async def wait(self) -> None:
+        """Wait until the engine has stopped; raises if it failed."""
         if self._running is None:
             raise OptionError(f"{self.name} was not started: call start() first")
         await asyncio.wait([self._running])
@@ -211,22 +227,23 @@ class Engine:
             await self._cancel_start(self._starting)
         if self._running is None:
             return
-        self._stopping.set()
-        self.leases.listing_needed.set()  # ends the wait for the next cycle
+        self._begin_stop()
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.name}")
         caller = asyncio.current_task()
         self.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
         # Shielded: if the caller is cancelled, the engine still stops.
-        if not self._is_serving(caller) and await asyncio.shield(self._ending):
-            await self.run()
+        serving = caller in [supervisor.task for supervisor in self._supervisors.values()]
+        if not serving and await asyncio.shield(self._ending):
+            await self.wait()
 
-    def _is_serving(self, task: asyncio.Task[Any] | None) -> bool:
-        return task in [supervisor.task for supervisor in self._supervisors.values()]
+    def _begin_stop(self) -> None:
+        self.stopping.set()
+        self.leases.listing_needed.set()  # ends the wait for the next cycle
 
     async def _cancel_start(self, starting: asyncio.Task[None]) -> None:
         """Let a start close what it has opened; one that hangs is cancelled."""
-        self._stopping.set()
+        self.stopping.set()
         _, late = await asyncio.wait([starting], timeout=self.options.store_s)
         if late:
             starting.cancel()
@@ -238,9 +255,8 @@ class Engine:
         _, late = await asyncio.wait([running], timeout=limit_s)
         if late:
             running.cancel()
-            self.reporter.warning(
-                "host_stop_timed_out", limit_s=limit_s, partitions=names(self.owned)
-            )
+            owned = names(self.owned)
+            self.reporter.warning("host_stop_timed_out", limit_s=limit_s, partitions=owned)
         await self._close()
         return not late
 
@@ -250,15 +266,16 @@ class Engine:
             self._starting.cancel()
         if self._running is not None:
             self._running.cancel()
+        self.recorder.close()
 
     async def _close(self) -> None:
         """Close the client and the store, within a deadline."""
         opened, self._opened = self._opened, AsyncExitStack()
         await self.reporter.wait(self.options.store_s)
         try:
-            async with asyncio.timeout(self.options.store_s):
+            async with hub_within(self.options.store_s, CLOSE, "the hub or the store"):
                 await opened.aclose()
-        except (TimeoutError, PumphouseError) as error:
+        except PumphouseError as error:
             self.reporter.failed("host_close_failed", None, error)
 
     # -- running ----------------------------------------------------------------------------------
@@ -266,9 +283,9 @@ class Engine:
     async def _run(self) -> None:
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                watching = self._tasks.create_task(self._watch(), name=f"watch {self.name}")
+                watching = self._tasks.create_task(self.watch.run(), name=f"watch {self.name}")
                 cycling = self._tasks.create_task(self._cycles(), name=f"cycles {self.name}")
-                await self._stopping.wait()
+                await self.stopping.wait()
                 # Wait for a claim under way: if it were cancelled, its row would have to expire.
                 await asyncio.wait([cycling], timeout=self.options.store_s)
                 cycling.cancel()
@@ -278,13 +295,16 @@ class Engine:
             self.reporter.failed("host_failed", None, error)
             raise
         await self._leave()
+        if self._permanent.error is not None:
+            raise self._permanent.error
 
     async def _cycles(self) -> None:
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             self.leases.listing_needed.clear()
             started_s = self.clock.monotonic()
             try:
-                report = await self._cycle.once(self._supervisors.keys() - self.leases.held.keys())
+                busy = self._supervisors.keys() - self.leases.held.keys()
+                report = await self.cycle.once(busy | self.watch.left_alone())
             except (TimeoutError, PumphouseError) as error:
                 self.reporter.failed("cycle_failed", None, error)
                 outcome = Outcome(self.clock.monotonic() - started_s)
@@ -292,6 +312,7 @@ class Engine:
                 self.reporter.recovered("cycle_failed")
                 self.last_report, outcome = report, report.outcome
                 self.reporter.debug("cycle_completed", **report.log_fields())
+            self.recorder.completed_cycle(outcome.elapsed_s)
             self._start_pumps()
             await self._rest(next_delay(outcome, self.options, self.rng))
 
@@ -301,23 +322,10 @@ class Engine:
             async with asyncio.timeout(delay_s):
                 await self.leases.listing_needed.wait()
 
-    async def _watch(self) -> None:
-        """Renew leases that no cycle renewed in time, and report stuck handlers."""
-        leases, options = self.leases, self.options
-        tick_s = min(options.renew_s, options.handler_timeout_s or options.renew_s) / 4
-        while True:
-            await self.clock.sleep(tick_s)
-            leases.fence()
-            now_s = self.clock.monotonic()
-            held = list(leases.held.values())
-            self._report_stuck()
-            due = [lease.partition for lease in held if due_on_watch(lease, now_s, options)]
-            await leases.renew(due)
-
-    def _report_stuck(self) -> None:
-        for supervisor in self._supervisors.values():
-            if (stuck := supervisor.stuck()) is not None:
-                self.reporter.failed("handler_stuck", supervisor.partition, stuck)
+    def _stop_if_permanent(self, now_s: float) -> None:
+        """End after failures that do not pass by themselves."""
+        if self._permanent.have_lasted(self.reporter, self.leases.held, now_s):
+            self._begin_stop()
 
     async def _drain(self) -> None:
         """Let every pump finish its batch and give its partition up; cancel those that are late."""
@@ -336,17 +344,13 @@ class Engine:
         """Give up partitions without a pump: they were claimed while the host began to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.store_s):
-                await asyncio.gather(*map(self._give_up, partitions))
-
-    async def _give_up(self, partition: str) -> None:
-        if await self.leases.give_up(partition):
-            self.reporter.changed(reporting.RELEASED, partition)
+                await asyncio.gather(*map(self.leases.give_up, partitions))
 
     async def _leave(self) -> None:
         try:
-            async with asyncio.timeout(self.options.store_s):
+            async with store_within(self.options.store_s, WRITE_MEMBER):
                 await self.store.leave(self.group, self.name)
-        except (TimeoutError, StoreError) as error:
+        except StoreError as error:
             self.reporter.failed("membership_write_failed", None, error)
         self.reporter.info("host_left", hub=self.group.hub, group=self.group.name)
 
@@ -354,7 +358,7 @@ class Engine:
 
     def _start_pumps(self) -> None:
         """Start a pump for every partition that is ours and has none."""
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             return
         self.leases.fence()  # an expired lease starts nothing
         for partition in pumps_to_start(self.leases.held.keys(), self._supervisors.keys()):
@@ -363,16 +367,14 @@ class Engine:
     def _start_pump(self, lease: Lease) -> None:
         supervisor = PartitionSupervisor(self, lease, self._serve, self.is_paused)
         self._supervisors[lease.partition] = supervisor
-        supervisor.task = self._tasks.create_task(
-            self._supervise(supervisor), name=f"pump {lease.partition} of {self.name}"
-        )
+        name = f"pump {lease.partition} of {self.name}"
+        supervisor.task = self._tasks.create_task(self._supervise(supervisor), name=name)
         if lease.row.successor:
             self.requested(lease)
 
     async def _supervise(self, supervisor: PartitionSupervisor) -> None:
         try:
-            if await supervisor.run():
-                self.reporter.changed(reporting.RELEASED, supervisor.partition)
+            await supervisor.run()
         finally:
             del self._supervisors[supervisor.partition]
         # The partition may have become ours again while its old pump was still ending.
@@ -387,7 +389,8 @@ class Engine:
             self._all_paused = True
         else:
             self._paused.add(partition)
-        self._apply_pauses()
+        for supervisor in self._supervisors.values():
+            supervisor.apply_pause()
 
     def resume(self, partition: str | None = None) -> None:
         """Hand out batches again. A partition that poison has stopped is started again."""
@@ -396,14 +399,10 @@ class Engine:
             self._paused.clear()
         else:
             self._paused.discard(partition)
-        self._apply_pauses()
-        for supervisor in self._supervisors.values():
-            if partition in (None, supervisor.partition):
-                supervisor.resume()
-
-    def _apply_pauses(self) -> None:
         for supervisor in self._supervisors.values():
             supervisor.apply_pause()
+            if partition in (None, supervisor.partition):
+                supervisor.resume()
 
     # -- called by the lease table ----------------------------------------------------------------
 
@@ -415,7 +414,7 @@ class Engine:
         self.reporter.changed(reporting.RENEWED, lease.partition)
 
     def epoch_raised(self, lease: Lease) -> None:
-        """A raise of ours took effect without a response: the term continues with that epoch."""
+        """Our raise of the epoch took effect, but its response was lost: the term continues."""
         if (supervisor := self._supervisors.get(lease.partition)) is not None:
             supervisor.term.follow(lease.row.epoch)
 
@@ -423,28 +422,26 @@ class Engine:
         supervisor = self._supervisors.get(lease.partition)
         if supervisor is None or not self.strategy.yields or supervisor.term.reason is not None:
             return
-        self.reporter.info(
-            "partition_requested",
-            partition=lease.partition,
-            epoch=lease.row.epoch,
-            successor=lease.row.successor,
-            deadline_s=lease.deadline_s - self.clock.monotonic(),
-        )
+        self.leases.log.requested(lease, self.clock.monotonic())
         self.reporter.changed(reporting.REQUESTED, lease.partition)
         supervisor.term.stop(StopReason.HAND_OFF)
+
+    def state(self, partition: str) -> str:
+        """What our row reports of a partition: "" if it is served."""
+        supervisor = self._supervisors.get(partition)
+        return "" if supervisor is None else supervisor.state()
+
+    def resumed(self, lease: Lease) -> None:
+        """An operator has requested that a partition stopped by poison is resumed."""
+        if (supervisor := self._supervisors.get(lease.partition)) is not None:
+            self.reporter.info("partition_resumed", partition=lease.partition)
+            supervisor.resume()
 
     def lost(self, partition: str, error: OwnershipLost) -> None:
         if error.owner == self.name:
             shared = OptionError(NAME_SHARED.format(self.name))
             self.reporter.failed("host_name_shared", partition, shared)
-        self._cycle.lost.append(partition)
-        supervisor = self._supervisors.get(partition)
-        if supervisor is not None and supervisor.term.epoch <= error.held_epoch:
-            supervisor.term.stop(StopReason.LOST)
+        self.cycle.lost.append(partition)
+        if (served := self._supervisors.get(partition)) and served.term.epoch <= error.held_epoch:
+            served.term.stop(StopReason.LOST)
         self.reporter.changed(reporting.LOST, partition)
-
-
-def choose_strategy(strategy: str | Strategy, max_partitions: int | None) -> Strategy:
-    if isinstance(strategy, Strategy):
-        return limited(strategy, max_partitions)
-    return parse_strategy(strategy, max_partitions)

@@ -18,8 +18,10 @@ another host, and gives none up while it runs.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Self, TypeVar, Unpack
@@ -29,10 +31,13 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.strategies import fixed
 from pumphouse.processor import reporting
+from pumphouse.processor.checks.values import check_function, check_store, check_whole
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
-from pumphouse.processor.handlers import CallbackThreads, Handling, call_user_code
+from pumphouse.processor.handlers import Handling
+from pumphouse.processor.handling.threads import CallbackThreads, DaemonThreads, call_user_code
 from pumphouse.processor.options import (
     FixedPartitionOptions,
     FixedPartitionSettings,
@@ -62,8 +67,7 @@ OWNERSHIP, ERRORS = "ownership callbacks", "error callbacks"
 class FixedPartitionProcessor:
     """Claims `partitions` partitions and keeps them.
 
-    The fields of `FixedPartitionOptions` (start, should_checkpoint, lease_s, renew_s,
-    max_batch_size, poison) may be given as keywords too.
+    Each field of `FixedPartitionOptions` can also be passed as a keyword, such as `lease_s=60`.
     """
 
     _made: ClassVar[dict[tuple[str, ...], FixedPartitionProcessor]] = {}
@@ -82,12 +86,13 @@ class FixedPartitionProcessor:
         rng: Random | None = None,
         **settings: Unpack[FixedPartitionSettings],
     ) -> None:
-        if partitions < 1:
-            raise OptionError(f"partitions must be at least 1 (got {partitions})")
-        fixed = replace(options or FixedPartitionOptions(), **settings)
-        engine_options = fixed_engine_options(fixed, partitions)
-        self.should_checkpoint = fixed.should_checkpoint
+        check_whole("partitions", partitions, 1)
+        check_store(store)
+        given = replace(options or FixedPartitionOptions(), **settings)
+        engine_options = fixed_engine_options(given, partitions)
+        self.should_checkpoint = given.should_checkpoint
         self._batch: list[OnBatch] = []
+        self._has_batch_handler = asyncio.Event()
         self._ownership: dict[str, list[OnPartition]] = {ASSIGNED: [], RENEWED: [], RELEASED: []}
         self._errors: list[OnError] = []
         self._engine = Engine(
@@ -95,7 +100,7 @@ class FixedPartitionProcessor:
             self._serve,
             store=store,
             group=group,
-            strategy=f"fixed:{partitions}",
+            strategy=replace(fixed(partitions), paced=True),
             host=host,
             options=engine_options,
             on_error=self._failed,
@@ -104,6 +109,7 @@ class FixedPartitionProcessor:
             rng=rng,
         )
         self._callbacks = CallbackThreads(self.host, OWNERSHIP, ERRORS)
+        self._threads = DaemonThreads(engine_options.handler_threads, "pumphouse handler")
         self._handling = Handling(
             self._handle,
             engine_options,
@@ -131,23 +137,21 @@ class FixedPartitionProcessor:
         """A processor from the environment variables STORAGE_CONNSTRING, STORAGE_CONTAINER_NAME,
         INBOUND_EVENTHUB_CONNSTRING, INBOUND_EVENTHUB_CONSUMER_GROUP,
         INBOUND_EVENTHUB_MAX_BATCH_SIZE, ASSIGN_TO_X_PARTITIONS, LEASE_FOR_X_SEC and
-        RENEW_EVERY_X_SEC. Without a storage account, PUMPHOUSE_STORE may name another store.
+        RENEW_EVERY_X_SEC. Without a storage account, PUMPHOUSE_STORE may name another store. An
+        option that is also given as a keyword, such as `lease_s=30`, has the value of the keyword.
         """
         variables = os.environ if environ is None else environ
-        default = FixedPartitionOptions()
-        size = read_integer(variables, "INBOUND_EVENTHUB_MAX_BATCH_SIZE", default.max_batch_size)
-        options = FixedPartitionOptions(
-            start=start,
-            should_checkpoint=should_checkpoint,
-            lease_s=read_seconds(variables, "LEASE_FOR_X_SEC", default.lease_s),
-            renew_s=read_seconds(variables, "RENEW_EVERY_X_SEC", default.renew_s),
-            max_batch_size=size,
+        settings = {name: more.pop(name) for name in SETTINGS & more.keys()}
+        options = read_options(
+            variables, start=start, should_checkpoint=should_checkpoint, **settings
         )
+        partitions = read_integer(variables, "ASSIGN_TO_X_PARTITIONS", None)
+        check_whole("ASSIGN_TO_X_PARTITIONS", partitions, 1)
         return cls(
             read_text(variables, "INBOUND_EVENTHUB_CONNSTRING"),
             variables.get("INBOUND_EVENTHUB_CONSUMER_GROUP") or DEFAULT_GROUP,
-            partitions=read_integer(variables, "ASSIGN_TO_X_PARTITIONS", None),
-            store=read_store(variables, options.lease_s),
+            partitions=partitions,
+            store=read_store(variables, options.lease_s, name_of("lease_s", settings)),
             options=options,
             **more,
         )
@@ -163,7 +167,7 @@ class FixedPartitionProcessor:
     ) -> FixedPartitionProcessor:
         """The processor of this process for this hub and group.
 
-        The first call makes it, and so does a call after it was stopped.
+        The first call creates it. A call after it has stopped or failed creates a new one.
         """
         variables = os.environ if environ is None else environ
         key = (
@@ -177,27 +181,37 @@ class FixedPartitionProcessor:
     # -- your callbacks ---------------------------------------------------------------------------
 
     def on_batch(self, handler: B) -> B:
-        """Call `handler(partition, events)` for every batch; `partition` can checkpoint."""
+        """Register `handler(partition, events)` for every batch; see `PartitionClient`.
+
+        Without one, partitions are assigned, but their events are not read.
+        """
+        check_function("on_batch", handler, "partition", "events")
         self._batch.append(handler)
+        self._has_batch_handler.set()
+        self._engine.reporter.name_handler(handler)
         return handler
 
     def on_assigned(self, handler: P) -> P:
-        """Call this with the name of every partition that becomes ours."""
+        """Register `handler(partition_id)`, called when this host has claimed a partition."""
+        check_function("on_assigned", handler, "partition_id")
         self._ownership[ASSIGNED].append(handler)
         return handler
 
     def on_renewed(self, handler: P) -> P:
-        """Call this whenever the lease of a partition was renewed."""
+        """Register `handler(partition_id)`, called when a lease was renewed."""
+        check_function("on_renewed", handler, "partition_id")
         self._ownership[RENEWED].append(handler)
         return handler
 
     def on_released(self, handler: P) -> P:
-        """Call this with the name of every partition that is no longer ours."""
+        """Register `handler(partition_id)`, called when this host no longer owns a partition."""
+        check_function("on_released", handler, "partition_id")
         self._ownership[RELEASED].append(handler)
         return handler
 
     def on_error(self, handler: E) -> E:
-        """Call `handler(partition or None, exception)` for every error."""
+        """Register `handler(partition_id or None, exception)`, called with every error."""
+        check_function("on_error", handler, "partition_id", "exception")
         self._errors.append(handler)
         return handler
 
@@ -209,18 +223,24 @@ class FixedPartitionProcessor:
         self._engine.call_on_close(self._close)
 
     async def stop(self) -> None:
-        """Wait for work in progress, write checkpoints, release the partitions. Bounded."""
-        self.stopped = True
+        """Wait for handlers (at most `stop_s`), write checkpoints, release the partitions."""
+        self._stopped = True
         await self._engine.stop()
 
-    stopped = False
+    _stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was stopped, or has ended by itself. It cannot be started again."""
+        return self._stopped or self._engine.ended
 
     async def _close(self) -> None:
         self._callbacks.close()
+        self._engine.reporter.abandoned(self._threads.close())
         await self._handling.close()
 
     async def run(self) -> None:
-        """Until cancelled or stopped; raises if the processor itself failed."""
+        """Wait until the processor is stopped; raises if it failed. If cancelled, stop it first."""
         await self._engine.run()
 
     async def __aenter__(self) -> Self:
@@ -229,6 +249,14 @@ class FixedPartitionProcessor:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+    def pause(self, partition: str | None = None) -> None:
+        """Hand out no more batches, of one partition or of all; the leases are kept."""
+        self._engine.pause(partition)
+
+    def resume(self, partition: str | None = None) -> None:
+        """Hand out batches again. A partition that poison has stopped is started again."""
+        self._engine.resume(partition)
 
     @property
     def host(self) -> str:
@@ -245,11 +273,17 @@ class FixedPartitionProcessor:
     # -- called by the engine ---------------------------------------------------------------------
 
     async def _serve(self, partition: PartitionClient) -> None:
-        await self._handling.serve(partition)
+        if not self._batch:
+            # Batches that no handler gets would count as handled.
+            self._engine.reporter.warning("batch_handler_missing", partition=partition.id)
+        if await partition.wait_for(self._has_batch_handler):
+            await self._handling.serve(partition)
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
-        for handler in self._batch:
-            await call_user_code(None, handler, partition, batch)
+        """With several handlers, a batch is handled only after the last one."""
+        for position, handler in enumerate(self._batch, 1):
+            partition.set_in_hand(batch if position == len(self._batch) else [])
+            await call_user_code(self._threads, handler, partition, batch, timer=partition)
 
     def _changed(self, change: str, partition: str) -> Any:
         handlers = self._ownership.get(CHANGES.get(change, ""), [])
@@ -266,6 +300,42 @@ class FixedPartitionProcessor:
 
 
 # -- the environment ------------------------------------------------------------------------------
+
+
+SETTINGS = frozenset(FixedPartitionSettings.__annotations__)
+VARIABLES = {
+    "max_batch_size": "INBOUND_EVENTHUB_MAX_BATCH_SIZE",
+    "lease_s": "LEASE_FOR_X_SEC",
+    "renew_s": "RENEW_EVERY_X_SEC",
+}
+
+
+def read_options(variables: Mapping[str, str], **settings: Any) -> FixedPartitionOptions:
+    """The options: from the variables, except for those that are given as keywords."""
+    default = FixedPartitionOptions()
+    read = {
+        "max_batch_size": read_integer(
+            variables, VARIABLES["max_batch_size"], default.max_batch_size
+        ),
+        "lease_s": read_seconds(variables, VARIABLES["lease_s"], default.lease_s),
+        "renew_s": read_seconds(variables, VARIABLES["renew_s"], default.renew_s),
+    }
+    try:
+        return FixedPartitionOptions(**{**read, **settings})
+    except OptionError as error:
+        raise OptionError(with_variables(str(error), settings)) from None
+
+
+def name_of(option: str, settings: Container[str]) -> str:
+    """The name under which the user has given an option: the keyword or the variable."""
+    return option if option in settings else VARIABLES[option]
+
+
+def with_variables(text: str, settings: Container[str]) -> str:
+    """The text of an error with the names under which the user has given the options."""
+    for option in VARIABLES:
+        text = re.sub(rf"\b{option}\b", name_of(option, settings), text)
+    return text
 
 
 def read_text(variables: Mapping[str, str], name: str) -> str:
@@ -293,13 +363,14 @@ def read_integer(variables: Mapping[str, str], name: str, default: int | None) -
     return int(text)
 
 
-def read_store(variables: Mapping[str, str], lease_s: float) -> CheckpointStore:
+def read_store(variables: Mapping[str, str], lease_s: float, name: str) -> CheckpointStore:
     if not variables.get("STORAGE_CONNSTRING") and variables.get("PUMPHOUSE_STORE"):
-        from pumphouse.leases.store_url import open_store
+        from pumphouse.leases.store_url import open_store_of_host
 
-        return open_store(variables["PUMPHOUSE_STORE"])
-    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+        return open_store_of_host(variables["PUMPHOUSE_STORE"], lease_s, name)
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore, whole_lease_s
 
+    whole_lease_s(lease_s, name)
     return BlobLeaseStore.from_connection_string(
         read_text(variables, "STORAGE_CONNSTRING"),
         read_text(variables, "STORAGE_CONTAINER_NAME"),

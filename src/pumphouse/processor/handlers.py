@@ -8,22 +8,37 @@ partition.
               ^^^^^^^^ this module  -> dead letters, reporter
 
     raises -> retry with back-off -> one by one -> stop | skip | dead-letter
+
+If the store or a hub fails inside a handler, the handler is not to blame: its batch is retried
+until the failure is over, or until this host stops serving the partition. `blame` decides this.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
+from enum import Enum
 from random import Random
 from typing import Any
 
-from pumphouse.errors import OptionError, OwnershipLost, PoisonEvent, PumphouseError
+from pumphouse.errors import (
+    AuthError,
+    CheckpointRefused,
+    ConnectionFailed,
+    EventTooLarge,
+    HubNotFound,
+    OptionError,
+    OwnershipLost,
+    PoisonEvent,
+    PumphouseError,
+    ReaderEvicted,
+    StoreError,
+)
 from pumphouse.events import Event
 from pumphouse.processor.dead_letters import DeadLetter, DeadLetters
+from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, in_thread, is_async
 from pumphouse.processor.options import (
     DEAD_LETTER,
     SKIP,
@@ -32,15 +47,23 @@ from pumphouse.processor.options import (
     ProcessorOptions,
 )
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.reporting import Reporter, log_callback_failure
-from pumphouse.processor.term import is_cancelled
+from pumphouse.processor.recording.recorder import CALL
+from pumphouse.processor.reporting import Reporter
+from pumphouse.processor.term import PartitionEnded, is_cancelled
 
 Handler = Callable[[PartitionClient, list[Event]], Awaitable[None] | None]
 JITTER = 0.1
+CAUSES_MAX = 20  # of a chain of exceptions; one may even be its own cause
+OUTAGES = (StoreError, ConnectionFailed, AuthError, HubNotFound)
+FENCED = (OwnershipLost, CheckpointRefused, ReaderEvicted)
 
 
-class PartitionEnded(Exception):
-    """The partition ends here; the batch in hand was not handled."""
+class Blame(Enum):
+    """Why a handler has raised."""
+
+    HANDLER = "handler"
+    OUTAGE = "outage"  # the store or a hub failed in the handler
+    FENCED = "fenced"  # the partition has another owner, or its checkpoint was moved
 
 
 class Handling:
@@ -68,11 +91,12 @@ class Handling:
         self._threads = (
             None
             if is_async(handler)
-            else ThreadPoolExecutor(options.handler_threads, "pumphouse handler")
+            else DaemonThreads(options.handler_threads, "pumphouse handler")
         )
 
     async def serve(self, partition: PartitionClient) -> None:
-        """Handle the batches of a partition until it ends here. For `Engine(..., serve=)`."""
+        """Handle the batches of a partition while we serve it. For `Engine(..., serve=)`."""
+        partition.calls.use(CALL)
         async with aclosing(partition.batches()) as batches:
             async for batch in batches:
                 try:
@@ -83,7 +107,7 @@ class Handling:
     async def close(self) -> None:
         """Close the dead letters, and the threads without waiting for one that hangs."""
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._reporter.abandoned(self._threads.close())
         if self._dead_letters is not None:
             await self._dead_letters.close()
 
@@ -101,40 +125,65 @@ class Handling:
         self, partition: PartitionClient, batch: list[Event], retries: int
     ) -> Exception | None:
         """Call the handler until it does not raise; the last exception if it always does."""
-        raised: Exception | None = None
-        for failures in range(retries + 1):
-            if failures and not await partition.sleep(delay_s(failures, self._policy, self._rng)):
-                raise PartitionEnded
+        failures = outages = 0
+        while True:
             if not partition.live:
                 raise PartitionEnded
-            partition.set_in_hand(batch)
-            try:
-                await self._call(partition, batch)
+            # A transaction of an earlier attempt may have committed: its events are handled.
+            left = partition.uncommitted(batch)
+            raised = await self._attempt(partition, left) if left or not batch else None
+            if raised is None:
                 self._reporter.recovered("handler_failed", partition.id)
+                self._reporter.recovered("handler_waiting", partition.id)
                 return None
-            except asyncio.CancelledError:
-                if is_cancelled():
-                    raise
-                raised = RuntimeError("the handler awaited a task or future that was cancelled")
+            if blame(raised) is Blame.OUTAGE:
+                outages += 1
+                self._reporter.failed("handler_waiting", partition.id, raised)
+            else:
+                failures += 1
                 self._reporter.failed("handler_failed", partition.id, raised)
-            except OwnershipLost:
-                raise PartitionEnded from None
-            except Exception as error:
-                raised = error
-                self._reporter.failed("handler_failed", partition.id, error)
-        return raised
+                if failures > retries:
+                    return raised
+            delay = delay_s(failures + outages, self._policy, self._rng)
+            if not await partition.sleep(delay):
+                raise PartitionEnded
+
+    async def _attempt(self, partition: PartitionClient, batch: list[Event]) -> Exception | None:
+        """Call the handler once; the exception if it raises."""
+        partition.set_in_hand(batch)
+        try:
+            async with partition.interruptible():
+                with partition.calls.calling(CALL, batch):
+                    await self._call(partition, batch)
+            return None
+        except asyncio.CancelledError:
+            partition.set_failed()
+            if is_cancelled():
+                raise
+            return RuntimeError("the handler awaited a task or future that was cancelled")
+        except PartitionEnded:
+            partition.set_failed()
+            raise
+        except Exception as error:
+            partition.set_failed()  # before the error callbacks: they may checkpoint too
+            if blame(error) is Blame.FENCED:
+                raise PartitionEnded from error
+            return error
 
     async def _call(self, partition: PartitionClient, batch: list[Event]) -> None:
         if self._threads is None:
             result: Any = self._handler(partition, batch)
         else:
-            result = await in_thread(self._threads, ThreadCall(self._handler, partition, batch))
+            call = ThreadCall(self._handler, partition, batch, timer=partition)
+            result = await in_thread(self._threads, call)
         if inspect.isawaitable(result):
             await result
 
     async def _one_by_one(self, partition: PartitionClient, batch: list[Event]) -> None:
-        """Apply the policy only to the events that fail by themselves."""
+        """Handle the events one at a time, and apply the policy only to those that fail."""
         for event in batch:
+            if partition.reason is not None:  # a stop does not wait for the rest of the batch
+                raise PartitionEnded
             raised = await self._try(partition, [event], 0)
             if raised is not None:
                 await self._end_poison(partition, event, raised)
@@ -142,24 +191,33 @@ class Handling:
 
     async def _end_poison(self, partition: PartitionClient, event: Event, cause: Exception) -> None:
         tried, then = self._policy.retries + 1, self._policy.then
-        poison = PoisonEvent(partition.id, event.sequence, tried, CONSEQUENCES[then])
-        poison.__cause__ = cause
-        if then == STOP:
-            raise poison
         if then == DEAD_LETTER:
             letter = DeadLetter(event, partition.id, self._group, self._host, tried, cause)
-            await self._write_letter(partition, letter)
-        self._reporter.failed("event_poisoned", partition.id, poison)
+            then = await self._write_letter(partition, letter)
+        poison = PoisonEvent(partition.id, event.sequence, tried, CONSEQUENCES[then])
+        poison.__cause__ = cause
+        if then in (STOP, TOO_LARGE):
+            partition.poison = poison
+        # Reported here: the event processor is closed when the supervisor gets the exception.
+        self._reporter.poisoned(partition.id, poison, then)
+        if partition.poison is poison:
+            raise poison
 
-    async def _write_letter(self, partition: PartitionClient, letter: DeadLetter) -> None:
-        """Write a dead letter, with retries. The partition handles nothing else meanwhile."""
+    async def _write_letter(self, partition: PartitionClient, letter: DeadLetter) -> str:
+        """Write a dead letter, with retries. The partition handles nothing else meanwhile.
+
+        Returns DEAD_LETTER, or TOO_LARGE if no retry can succeed.
+        """
         assert self._dead_letters is not None
         failures = 0
         while True:
             try:
                 await self._dead_letters.write(letter)
                 self._reporter.recovered("dead_letter_failed", partition.id)
-                return
+                return DEAD_LETTER
+            except EventTooLarge as error:
+                self._reporter.failed("dead_letter_failed", partition.id, error)
+                return TOO_LARGE
             except PumphouseError as error:
                 failures += 1
                 self._reporter.failed("dead_letter_failed", partition.id, error)
@@ -167,84 +225,37 @@ class Handling:
                 raise PartitionEnded
 
 
+TOO_LARGE = "too large"
 CONSEQUENCES = {
+    TOO_LARGE: "its dead letter is too large, so the partition stops until it is resumed",
     STOP: "the partition stops until it is resumed",
     SKIP: "it was skipped",
     DEAD_LETTER: "it went to the dead letters",
 }
 
 
+def blame(error: BaseException) -> Blame:
+    """Who is to blame for the exception of a handler. A mixed group is the handler's own."""
+    causes = list(root_causes(error, CAUSES_MAX))
+    if all(isinstance(cause, FENCED) for cause in causes):
+        return Blame.FENCED
+    if all(isinstance(cause, OUTAGES + FENCED) for cause in causes):
+        return Blame.OUTAGE
+    return Blame.HANDLER
+
+
+def root_causes(error: BaseException, depth: int) -> Iterator[BaseException]:
+    """The innermost exceptions of groups and causes. Causes of OUTAGES and FENCED do not count."""
+    if isinstance(error, BaseExceptionGroup) and depth:
+        for inner in error.exceptions:
+            yield from root_causes(inner, depth - 1)
+    elif error.__cause__ is None or isinstance(error, OUTAGES + FENCED) or not depth:
+        yield error
+    else:
+        yield from root_causes(error.__cause__, depth - 1)
+
+
 def delay_s(failures: int, policy: PoisonPolicy, rng: Random) -> float:
     """Seconds to wait after this many failures in a row."""
     full_s = min(policy.most_s, policy.first_s * 2.0 ** min(failures - 1, 30))
     return full_s * (1 - JITTER * rng.random())
-
-
-# -- calling user code ----------------------------------------------------------------------------
-
-
-def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine: a function, a method, or an object with __call__."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004
-    )
-
-
-class ThreadCall:
-    """One call in a thread. It may still run after the caller has stopped waiting."""
-
-    def __init__(self, function: Callable[..., Any], *args: object) -> None:
-        self._function, self._args = function, args
-        self.runs = False
-
-    def __call__(self) -> Any:
-        """StopIteration becomes RuntimeError: a future cannot hold it and would never complete."""
-        self.runs = True
-        try:
-            return self._function(*self._args)
-        except StopIteration as stop:
-            raise RuntimeError("the handler raised StopIteration") from stop
-        finally:
-            self.runs = False
-
-
-async def in_thread(threads: Executor | None, call: ThreadCall) -> Any:
-    """The result of a call in one of these threads, with the caller's context variables."""
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    return await loop.run_in_executor(threads, context.run, call)
-
-
-async def call_user_code(
-    threads: Executor | None, function: Callable[..., Any], *args: object
-) -> None:
-    """Await a coroutine function; run a plain one in a thread, and await what it returns."""
-    if is_async(function):
-        await function(*args)
-        return
-    result = await in_thread(threads, ThreadCall(function, *args))
-    if inspect.isawaitable(result):
-        await result
-
-
-class CallbackThreads:
-    """Calls the callbacks of the user. Each lane has one thread of its own.
-
-    A lane is a kind of callback. One thread per lane keeps the order of its calls: with several
-    threads, two errors in quick succession could reach `on_exception` and `on_error` in different
-    orders. A callback that hangs delays only its own lane, and neither handlers nor renewals.
-    """
-
-    def __init__(self, host: str, *lanes: str) -> None:
-        self._host = host
-        self._threads = {name: ThreadPoolExecutor(1, f"pumphouse {name}") for name in lanes}
-
-    async def call(self, lane: str, callback: Callable[..., Any], *args: object) -> None:
-        """Call one callback; its exceptions are logged and do not prevent other calls."""
-        try:
-            await call_user_code(self._threads[lane], callback, *args)
-        except Exception as error:
-            log_callback_failure(self._host, error)
-
-    def close(self) -> None:
-        for thread in self._threads.values():
-            thread.shutdown(wait=False, cancel_futures=True)

@@ -10,10 +10,11 @@
 
 * Per partition, calls never overlap; partitions run in parallel. Only `process_error` may be called
   during another call: it must be able to report a `process_events` that hangs.
-* A checkpoint without an event covers everything handed out so far; with an event, everything up to
-  it. Neither moves backwards.
-* `close` gets the reason: the lease is lost (another host has the partition, or was given it), or
-  the host shuts down. It may still checkpoint, unless the lease has ended.
+* A checkpoint without an event covers what was handled, and in `process_events` the batch in hand;
+  with an event, everything up to it. Neither moves backwards. If the store fails, the call retries
+  until the checkpoint is written or the lease has ended.
+* `close` gets the reason: the lease is lost (taken by another host, or handed over to it), or the
+  host shuts down. It may still checkpoint, unless the lease has ended.
   It is not called if a plain `process_events` still runs in its thread when the host must stop.
 * Methods may be coroutines or plain functions. Plain ones run in threads and block nothing else.
 """
@@ -22,12 +23,10 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pumphouse.client.base import DEFAULT_GROUP, read_connection_string
 from pumphouse.clock import Clock
@@ -35,11 +34,25 @@ from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
+from pumphouse.processor.checks.factories import check_factory
+from pumphouse.processor.checks.values import check_function, check_store
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
-from pumphouse.processor.handlers import (
+from pumphouse.processor.handlers import Handling
+from pumphouse.processor.handling.event_processors import (
+    CloseReason,
+    EventProcessor,
+    Factory,
+    OneByOne,
+    OnError,
+    OnMessage,
+    PartitionContext,
+    close_reason,
+    make_processor,
+)
+from pumphouse.processor.handling.threads import (
     CallbackThreads,
-    Handling,
+    DaemonThreads,
     ThreadCall,
     in_thread,
     is_async,
@@ -52,59 +65,14 @@ from pumphouse.processor.options import (
     host_engine_options,
 )
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.term import StopReason
 
-MaybeAwaitable = Awaitable[None] | None
+if TYPE_CHECKING:
+    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+
+__all__ = ["CloseReason", "EventProcessor", "EventProcessorHost", "PartitionContext"]
+
 PROCESS_ERROR, ON_EXCEPTION, ON_ERROR = "process_error", "on_exception", "on_error"
-
-
-class CloseReason(StrEnum):
-    """Why an event processor is closed."""
-
-    LEASE_LOST = "lease lost"
-    SHUTDOWN = "shutdown"
-
-
-class EventProcessor(Protocol):
-    """The methods of a class that can be registered. One object serves one partition."""
-
-    def open(self, context: PartitionContext) -> MaybeAwaitable: ...
-
-    def close(self, context: PartitionContext, reason: CloseReason) -> MaybeAwaitable: ...
-
-    def process_events(
-        self, context: PartitionContext, messages: list[Event]
-    ) -> MaybeAwaitable: ...
-
-    def process_error(self, context: PartitionContext, error: Exception) -> MaybeAwaitable: ...
-
-
-Factory = Callable[..., EventProcessor]
-OnMessage = Callable[["PartitionContext", Event], MaybeAwaitable]
-OnError = Callable[[Exception], MaybeAwaitable]
-
-
-@dataclass(slots=True)
-class PartitionContext:
-    """The partition that an event processor serves, and its checkpoint."""
-
-    host_name: str
-    consumer_group: str
-    hub: str
-    partition: PartitionClient = field(repr=False)
-    at: Event | None = None  # the event in hand, where events are handled one by one
-
-    @property
-    def partition_id(self) -> str:
-        return self.partition.id
-
-    @property
-    def epoch(self) -> int:
-        return self.partition.epoch
-
-    async def checkpoint(self, event: Event | None = None) -> None:
-        """Record that everything up to `event` is handled; without it, all handed out so far."""
-        await self.partition.checkpoint(event or self.at)
+POISON_REPORTED_S = 1.0  # how long `close` waits for `process_error`, which may hang
 
 
 class EventProcessorHost:
@@ -126,17 +94,19 @@ class EventProcessorHost:
     ) -> None:
         if not host_name:
             raise OptionError("host_name is empty: use EventProcessorHost.create_host_name()")
+        check_store(store)
         self.host_name = host_name
         self.consumer_group = consumer_group
         self.partition_manager_options = partition_manager_options or PartitionManagerOptions()
         self._connect, self._store, self._strategy = connect, store, strategy
+        self._lease_store: BlobLeaseStore | None = None  # made by from_connection_string
         self._dead_letters, self._on_error = dead_letters, on_error
         self._clock, self._rng = clock, rng
         self._options = EventProcessorOptions()
         self._served: dict[str, ServedPartition] = {}
         self._engine: Engine | None = None
         self._handling: Handling | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: DaemonThreads | None = None
         self._callbacks: CallbackThreads | None = None
         self._thread_calls: dict[str, ThreadCall] = {}  # the last call of each partition
 
@@ -164,17 +134,18 @@ class EventProcessorHost:
         partition_manager_options: PartitionManagerOptions | None = None,
         **more: Any,
     ) -> Self:
-        """A host that keeps leases and checkpoints in Azure Blob storage, in the EPH format."""
-        from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
+        """A host with leases and checkpoints in Blob Storage, as in the Event Processor Host."""
+        from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore, whole_lease_s
 
         manager = partition_manager_options or PartitionManagerOptions()
+        whole_lease_s(manager.lease_duration_s, "lease_duration_s")
         store = BlobLeaseStore.from_connection_string(
             storage_connection_string,
             storage_container_name,
             prefix=storage_blob_prefix,
             lease_s=manager.lease_duration_s,
         )
-        return cls(
+        host = cls(
             host_name,
             read_connection_string(event_hub_connection_string, event_hub_path),
             consumer_group,
@@ -182,23 +153,30 @@ class EventProcessorHost:
             partition_manager_options=manager,
             **more,
         )
+        host._lease_store = store
+        return host
 
     # -- starting and stopping --------------------------------------------------------------------
 
     async def register(
         self, factory: Factory, options: EventProcessorOptions | None = None
     ) -> None:
-        """Serve every partition that is ours with an object of its own, made by `factory`.
+        """Create an object with `factory` for each partition that this host owns, and call it.
 
-        `factory` is a class, or a function that may take the PartitionContext. Returns once the
-        host has joined; raises if it cannot.
+        `factory` is a class, or a function that may take the PartitionContext. Returns when the
+        host has connected to hub and store; raises if it cannot.
         """
         if self._engine is not None:
             raise OptionError(f"{self.host_name} is registered already; unregister it first")
+        check_factory(factory)
+        if self._lease_store is not None:  # the options may have been replaced since
+            lease_s = self.partition_manager_options.lease_duration_s
+            self._lease_store.set_lease_s(lease_s, "lease_duration_s")
         self._options = options or EventProcessorOptions()
         settings = host_engine_options(self._options, self.partition_manager_options)
         self._factory = factory
         engine = self._make_engine(settings)
+        engine.reporter.name_handler(getattr(factory, "process_events", factory))
         self._handling = Handling(
             self._handle,
             settings,
@@ -208,7 +186,7 @@ class EventProcessorHost:
             host=self.host_name,
             rng=self._rng,
         )
-        self._threads = ThreadPoolExecutor(settings.handler_threads, "pumphouse processor")
+        self._threads = DaemonThreads(settings.handler_threads, "pumphouse processor")
         self._callbacks = CallbackThreads(self.host_name, PROCESS_ERROR, ON_EXCEPTION, ON_ERROR)
         self._thread_calls, self._engine = {}, engine
         try:
@@ -239,20 +217,27 @@ class EventProcessorHost:
         options: EventProcessorOptions | None = None,
     ) -> None:
         """Call `on_message` for every event, one at a time per partition; `on_error` for errors."""
+        check_function("on_message", on_message, "context", "event")
+        if on_error is not None:
+            check_function("on_error", on_error, "error")
 
         def new_processor() -> EventProcessor:
             return OneByOne(on_message, on_error, self._call, self._call_on_error)
 
+        new_processor.__qualname__ = getattr(on_message, "__qualname__", "on_message")
         await self.register(new_processor, options)
 
     async def run(self) -> None:
-        """Until cancelled or unregistered; raises if the host itself failed."""
+        """Wait until the host is unregistered; raises if it failed. If cancelled, stop it first."""
         if self._engine is None:
             raise OptionError(f"{self.host_name} is not registered")
         await self._engine.run()
 
     async def unregister(self) -> None:
-        """Finish what is in hand, close every processor, release the leases, leave. Bounded."""
+        """Finish the current batches, close every processor and release the leases.
+
+        It waits for handlers for at most `EventProcessorOptions.stop_s`.
+        """
         if self._engine is not None:
             await self._engine.stop()
 
@@ -260,9 +245,9 @@ class EventProcessorHost:
 
     async def _close_threads(self) -> None:
         """Called when the engine has ended, or could not start."""
-        self._engine = None
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        engine, self._engine = self._engine, None
+        if self._threads is not None and engine is not None:
+            engine.reporter.abandoned(self._threads.close())
         if self._callbacks is not None:
             self._callbacks.close()
         if self._handling is not None:
@@ -286,7 +271,7 @@ class EventProcessorHost:
         return () if self._engine is None else self._engine.owned
 
     def pause(self, partition: str | None = None) -> None:
-        """Hand out no more events, of one partition or of all; the leases are kept."""
+        """Deliver no more events of one partition, or of all. The host keeps its leases."""
         if self._engine is not None:
             self._engine.pause(partition)
 
@@ -309,6 +294,8 @@ class EventProcessorHost:
             await handling.serve(partition)
         finally:
             del self._served[partition.id]
+            if partition.poison is not None:  # report it to `process_error` before `close`
+                await engine.reporter.wait(POISON_REPORTED_S)
             if not self._is_in_thread(partition.id):
                 await self._close(engine, served)
 
@@ -318,7 +305,7 @@ class EventProcessorHost:
         try:
             await self._call(context, served.processor.close, context, reason)
         except OwnershipLost as lost:
-            if reason is not CloseReason.LEASE_LOST:  # otherwise it is expected
+            if reason is not CloseReason.LEASE_LOST:  # after a lost lease this error is expected
                 engine.reporter.failed("close_failed", context.partition_id, lost)
         except Exception as error:
             engine.reporter.failed("close_failed", context.partition_id, error)
@@ -334,7 +321,9 @@ class EventProcessorHost:
         if is_async(method):
             await method(*args)
             return
-        call = self._thread_calls[context.partition_id] = ThreadCall(method, *args)
+        assert self._threads is not None
+        call = ThreadCall(method, *args, timer=context.partition)
+        self._thread_calls[context.partition_id] = call
         result = await in_thread(self._threads, call)
         if inspect.isawaitable(result):
             await result
@@ -346,9 +335,15 @@ class EventProcessorHost:
 
     # -- errors -----------------------------------------------------------------------------------
 
-    async def _failed(self, partition: str | None, error: Exception) -> None:
+    def _failed(self, partition: str | None, error: Exception) -> Coroutine[Any, Any, None]:
+        """The object that serves the partition is looked up now: it may be closed soon."""
+        return self._call_callbacks(self._served.get(partition or ""), partition, error)
+
+    async def _call_callbacks(
+        self, served: ServedPartition | None, partition: str | None, error: Exception
+    ) -> None:
         """Call `process_error` of the partition first, then `on_exception` and `on_error`."""
-        served, callbacks = self._served.get(partition or ""), self._callbacks
+        callbacks = self._callbacks
         assert callbacks is not None
         if served is not None:
             await callbacks.call(
@@ -372,64 +367,3 @@ class ServedPartition:
 
     context: PartitionContext
     processor: EventProcessor
-
-
-class OneByOne:
-    """An event processor made of two functions, with one call per event.
-
-    When a batch is retried, events that were handled already are left out.
-    """
-
-    def __init__(
-        self,
-        on_message: OnMessage,
-        on_error: OnError | None,
-        call: Callable[..., Awaitable[None]],
-        call_on_error: Callable[[OnError, Exception], Awaitable[None]],
-    ) -> None:
-        self._on_message, self._on_error = on_message, on_error
-        self._call, self._call_on_error = call, call_on_error
-        self._handled = -1  # the last sequence number that was handled
-
-    async def open(self, context: PartitionContext) -> None:
-        """Nothing to prepare."""
-
-    async def close(self, context: PartitionContext, reason: CloseReason) -> None:
-        """Nothing to close."""
-
-    async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
-        for event in messages:
-            if event.sequence is not None and event.sequence <= self._handled:
-                continue
-            if not context.partition.live:  # the lease may expire between two events
-                raise OwnershipLost(context.partition_id, context.epoch)
-            context.at = event
-            await self._call(context, self._on_message, context, event)
-            self._handled = self._handled if event.sequence is None else event.sequence
-            context.partition.mark_handled([event])
-
-    async def process_error(self, context: PartitionContext, error: Exception) -> None:
-        if self._on_error is not None:
-            await self._call_on_error(self._on_error, error)
-
-
-def make_processor(factory: Factory, context: PartitionContext) -> EventProcessor:
-    """An object for one partition; a factory with a parameter gets the context."""
-    return factory(context) if takes_context(factory) else factory()
-
-
-def takes_context(factory: Factory) -> bool:
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # a C function without a signature
-        return False
-    return any(
-        parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
-
-
-def close_reason(partition: PartitionClient) -> CloseReason:
-    lost = partition.reason in (StopReason.LOST, StopReason.HAND_OFF)
-    return CloseReason.LEASE_LOST if lost else CloseReason.SHUTDOWN

@@ -19,8 +19,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from pumphouse.clock import Clock
-from pumphouse.errors import OwnershipLost, StoreError
+from pumphouse.errors import OwnershipLost, StoreError, StoreUnavailable
 from pumphouse.leases.model import (
+    RESUME,
     Granted,
     Group,
     Listing,
@@ -32,29 +33,31 @@ from pumphouse.leases.model import (
     raise_epoch,
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
+from pumphouse.processor.health.ownership_log import OwnershipLog
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import (
     Lease,
     claim_reason,
-    expiry_reason,
     given_up_row,
     granted_lease,
     is_expected,
     is_stale,
     merged_lease,
     next_lease,
+    renewal_deadline_s,
     renewal_row,
     row_at,
     smoothed_rate,
     updated_lease,
 )
+from pumphouse.processor.recording.recorder import CLAIM, RAISE_EPOCH, RELEASE, RENEW, REQUEST
 from pumphouse.processor.reporting import Reporter
 
 GIVE_UP_ATTEMPTS = 3
 
 
 class Listener(Protocol):
-    """Is called when a partition becomes ours, is renewed, requested or lost."""
+    """Called when a partition becomes ours, is renewed, requested or lost."""
 
     def gained(self, lease: Lease) -> None: ...
 
@@ -63,6 +66,10 @@ class Listener(Protocol):
     def epoch_raised(self, lease: Lease) -> None: ...
 
     def requested(self, lease: Lease) -> None: ...
+
+    def state(self, partition: str) -> str: ...
+
+    def resumed(self, lease: Lease) -> None: ...
 
     def lost(self, partition: str, error: OwnershipLost) -> None: ...
 
@@ -82,6 +89,7 @@ class LeaseTable:
         self.store, self.group, self.host = store, group, reporter.host
         self.options, self.clock = options, clock
         self.listener, self.reporter = listener, reporter
+        self.log = OwnershipLog(reporter, options)
         self.held: dict[str, Lease] = {}
         self.listing_needed = asyncio.Event()  # a store refused a write without returning the row
         # A row in our name with one of these epochs is ours: they are the epochs of our requests,
@@ -122,20 +130,25 @@ class LeaseTable:
         async with self._writing(chosen):
             chosen = [p for p in chosen if p in self.held]  # some may be given up by now
             sent_s = self.clock.monotonic()
-            rows = [renewal_row(self.held[p], sent_s, self._rate(p, sent_s)) for p in chosen]
+            rows = [self._renewal_row(self.held[p], sent_s) for p in chosen]
             for p in chosen:
                 self.held[p] = replace(self.held[p], renewal_sent_s=sent_s, renewal_due=False)
-            outcomes = await self._write(rows) if rows else []
+            outcomes = await self._write_renewals(rows) if rows else []
             self.fence()  # a lease that has expired meanwhile is lost, even if it is granted now
             for outcome in outcomes:
                 self._apply_renewal(outcome, sent_s)
 
-    def _rate(self, partition: str, now_s: float) -> float | None:
-        elapsed_s = now_s - self.held[partition].renewal_sent_s
+    async def _write_renewals(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
+        leases = [self.held[row.partition] for row in rows]
+        deadline_s = renewal_deadline_s(leases, self.clock.monotonic(), self.options)
+        return await self._write(RENEW, rows, deadline_s)
+
+    def _renewal_row(self, lease: Lease, now_s: float) -> Ownership:
+        partition, elapsed_s = lease.partition, now_s - lease.renewal_sent_s
         events = self._counted.pop(partition, 0)
         rate = smoothed_rate(self._rates.get(partition), events, elapsed_s)
         self._rates[partition] = rate
-        return rate
+        return renewal_row(lease, now_s, rate, self.listener.state(partition))
 
     def _apply_renewal(self, outcome: ClaimOutcome, sent_s: float) -> None:
         partition = _partition(outcome)
@@ -152,7 +165,8 @@ class LeaseTable:
             case Refused(_, current):
                 self._apply_refusal(lease, current, sent_s)
             case Unknown():
-                pass  # the lease keeps running
+                # The lease keeps running. The next check of the watch retries.
+                self.held[partition] = replace(lease, renewal_due=True)
 
     def _apply_refusal(self, lease: Lease, current: Ownership | None, sent_s: float) -> None:
         """Another host wrote our row, or one of our writes took effect without a response."""
@@ -182,13 +196,7 @@ class LeaseTable:
         if lease is None:
             return
         self._rates.pop(partition, None)
-        owner, epoch = (row.owner, row.epoch) if row is not None else ("", 0)
-        if row is not None:
-            self._log_taken(lease, row)
-        else:
-            reason = expiry_reason(lease, self.options.lease_s)
-            self._log("partition_lost", lease.row, reason=reason)
-        self.listener.lost(partition, OwnershipLost(partition, lease.row.epoch, owner, epoch))
+        self.listener.lost(partition, self.log.lost(lease, row, self.clock.monotonic()))
 
     def fence(self) -> None:
         """Remove leases that were not renewed in time, or that a successor may have taken."""
@@ -202,27 +210,26 @@ class LeaseTable:
     async def claim(
         self, rows: Sequence[Ownership], listed: Mapping[str, Ownership] | None = None
     ) -> list[str]:
-        """Write these claims; the partitions that were granted. `listed` has the rows before."""
+        """Write claims; returns the granted partitions. `listed` has the rows before the claims."""
         before = listed or {}
-        sent_s, outcomes = await self._request(rows, [row.epoch for row in rows])
+        sent_s, outcomes = await self._request(CLAIM, rows, [row.epoch for row in rows])
         granted = _granted(outcomes)
         gained = [row for row in granted if self._gain(row, sent_s, before.get(row.partition))]
         return [row.partition for row in gained]
 
     async def nominate(self, rows: Sequence[Ownership]) -> list[str]:
-        """Request these partitions from their owners; those whose requests were granted."""
-        _, outcomes = await self._request(rows, [row.epoch + 1 for row in rows])
+        """Request these partitions from their owners; returns those whose request was granted."""
+        _, outcomes = await self._request(REQUEST, rows, [row.epoch + 1 for row in rows])
         return [row.partition for row in _granted(outcomes)]
 
     async def return_rows(self, rows: Sequence[Ownership]) -> None:
         """Give rows away that are in our name but not held."""
-        _, outcomes = await self._request(rows, [])
+        _, outcomes = await self._request(RELEASE, rows, [])
         for row in _granted(outcomes):
-            event = "partition_handed_over" if row.owner else "partition_released"
-            self._log(event, row, reason="not_held", owner=row.owner or None)
+            self.log.returned(row)
 
     async def _request(
-        self, rows: Sequence[Ownership], epochs: Sequence[int]
+        self, operation: str, rows: Sequence[Ownership], epochs: Sequence[int]
     ) -> tuple[float, list[ClaimOutcome]]:
         if not rows:
             return self.clock.monotonic(), []
@@ -230,21 +237,18 @@ class LeaseTable:
             for row, epoch in zip(rows, epochs, strict=False):
                 self._expected[row.partition].add(epoch)
             sent_s = self.clock.monotonic()
-            outcomes = await self._write(rows)
+            outcomes = await self._write(operation, rows)
         for outcome, epoch in zip(outcomes, epochs, strict=False):
             if isinstance(outcome, Refused):
                 self._expected[_partition(outcome)].discard(epoch)
         return sent_s, outcomes
 
     def _gain(self, row: Ownership, sent_s: float, before: Ownership | None) -> bool:
-        """Add a lease for a granted claim; whether it is new."""
+        """Add a lease for a granted claim; returns whether it is new."""
         if row.partition in self.held:
             return False
         lease = granted_lease(row, sent_s, self.clock.monotonic())
-        reason = claim_reason(before, self.host, self.options.lease_s)
-        had_other_owner = before is not None and before.owner not in ("", self.host)
-        previous = before.owner if before is not None and had_other_owner else None
-        self._log("partition_claimed", row, reason=reason, previous_owner=previous)
+        self.log.claimed(row, before, claim_reason(before, self.host, self.options.lease_s))
         self._update(lease)
         return True
 
@@ -260,9 +264,11 @@ class LeaseTable:
             self.listener.epoch_raised(lease)  # by a write of ours without a response
         if lease.row.successor:
             self.listener.requested(lease)
+        if lease.row.state == RESUME:
+            self.listener.resumed(lease)
 
     def apply_listing(self, listing: Listing, sent_s: float) -> list[Ownership]:
-        """Update the leases from a listing; the listed rows that are ours but not held.
+        """Update the leases from a listing; returns the rows that are ours but not held.
 
         Those were handed over to us, or our claim got no response.
         """
@@ -275,7 +281,7 @@ class LeaseTable:
         return [aged(row, elapsed_s) for row in rows.values() if self._is_ours_unheld(row)]
 
     async def confirm(self, rows: Sequence[Ownership]) -> list[str]:
-        """Write the rows that `apply_listing` returned; the partitions that are ours then.
+        """Write the rows that `apply_listing` returned; returns the partitions that are now ours.
 
         When they were written before is unknown, so their leases begin with this write.
         """
@@ -306,11 +312,11 @@ class LeaseTable:
     async def _give_up_once(self, lease: Lease, reason: str) -> bool:
         sent_s = self.clock.monotonic()
         row = given_up_row(row_at(lease, sent_s), self.options)
-        (outcome,) = await self._write([row])
+        (outcome,) = await self._write(RELEASE, [row])
         match outcome:
             case Granted():
                 self.held.pop(lease.partition, None)
-                self._log_given_up(lease, outcome.row, reason)
+                self.log.given_up(lease, outcome.row, reason, self.clock.monotonic())
                 return True
             case Refused(_, current):
                 if current is None:  # blob stores return no row: the partition may be requested
@@ -319,7 +325,7 @@ class LeaseTable:
                 if after is None:  # another host has taken it, or an earlier attempt took effect
                     self.held.pop(lease.partition, None)
                     if current is not None:
-                        self._log_given_up(lease, current, reason)
+                        self.log.given_up(lease, current, reason, self.clock.monotonic())
                     return True
                 self.held[lease.partition] = after
         return False
@@ -329,7 +335,7 @@ class LeaseTable:
         try:
             async with asyncio.timeout(self.options.store_s):
                 listing = await self.store.list_ownership(self.group)
-        except (TimeoutError, StoreError) as error:
+        except (OSError, StoreError) as error:
             why = str(error) or f"the store did not respond within {self.options.store_s:g} s"
             listing_error = StoreError(f"the rows of {self.group} could not be listed: {why}")
             self.reporter.failed("release_failed", partition, listing_error)
@@ -360,7 +366,7 @@ class LeaseTable:
                 sent_s = self.clock.monotonic()
                 row = raise_epoch(row_at(lease, sent_s), above)
                 self._expected[partition].add(row.epoch)
-                (outcome,) = await self._write([row])
+                (outcome,) = await self._write(RAISE_EPOCH, [row])
                 self.fence()
                 if partition not in self.held:
                     break
@@ -397,48 +403,37 @@ class LeaseTable:
             for lock in acquired:
                 lock.release()
 
-    async def _write(self, rows: Sequence[Ownership]) -> list[ClaimOutcome]:
+    async def _write(
+        self, operation: str, rows: Sequence[Ownership], deadline_s: float | None = None
+    ) -> list[ClaimOutcome]:
         """The outcomes of these writes, in their order, within a deadline."""
+        deadline_s = self.options.store_s if deadline_s is None else deadline_s
         outcomes: list[ClaimOutcome]
+        kind: type[StoreError] = StoreUnavailable
         try:
-            async with asyncio.timeout(self.options.store_s):
+            async with asyncio.timeout(deadline_s):
                 outcomes = await self.store.claim_ownership(self.group, rows)
         except TimeoutError:
-            why = f"the store did not respond within {self.options.store_s:g} s"
+            why = f"the store did not respond in time (at most {self.options.store_s:g} s)"
             outcomes = [Unknown(row, why) for row in rows]
         except StoreError as error:
+            kind = type(error)
             outcomes = [Unknown(row, str(error)) for row in rows]
-        self._report_unknown(outcomes)
+        except OSError as error:  # of a store of the user's own
+            outcomes = [Unknown(row, repr(error)) for row in rows]
+        self.reporter.recorder.wrote(operation, outcomes)
+        self._report_unknown(outcomes, kind)
         return outcomes
 
-    def _report_unknown(self, outcomes: Iterable[ClaimOutcome]) -> None:
+    def _report_unknown(self, outcomes: Iterable[ClaimOutcome], kind: type[StoreError]) -> None:
         unknown = [outcome for outcome in outcomes if isinstance(outcome, Unknown)]
         if not unknown:
             self.reporter.recovered("ownership_write_failed")
             return
         partitions = ", ".join(outcome.requested.partition for outcome in unknown)
         why = unknown[0].why or "no response"
-        text = f"the rows of {partitions} may or may not be written: {why}"
-        self.reporter.failed("ownership_write_failed", None, StoreError(text))
-
-    # -- the log ----------------------------------------------------------------------------------
-
-    def _log_given_up(self, lease: Lease, row: Ownership, reason: str) -> None:
-        """`row` is what is stored after we gave a partition up."""
-        if not row.owner:
-            self._log("partition_released", lease.row, reason=reason)
-        elif row.owner == lease.row.successor:
-            self._log("partition_handed_over", lease.row, reason=reason, owner=row.owner)
-        else:
-            self._log_taken(lease, row)
-
-    def _log_taken(self, lease: Lease, row: Ownership) -> None:
-        owner, epoch = row.owner or None, row.epoch or None
-        reason = "taken" if row.owner else "released_elsewhere"
-        self._log("partition_lost", lease.row, reason=reason, owner=owner, owner_epoch=epoch)
-
-    def _log(self, event: str, row: Ownership, **fields: object) -> None:
-        self.reporter.info(event, partition=row.partition, epoch=row.epoch, **fields)
+        text = f"the ownership of partition {partitions} may not have been written: {why}"
+        self.reporter.failed("ownership_write_failed", None, kind(text))
 
 
 def _partition(outcome: ClaimOutcome) -> str:

@@ -13,24 +13,67 @@ from types import MappingProxyType
 from typing import TypedDict
 
 from pumphouse.client.base import PREFETCH, PREFETCH_BYTES_MAX
-from pumphouse.errors import OptionError
+from pumphouse.errors import EventsExpired, OptionError
 from pumphouse.events import EARLIEST, Position
+from pumphouse.processor.checks.values import (
+    check_choice,
+    check_flag,
+    check_function,
+    check_position,
+    check_positions,
+    check_seconds,
+    check_seconds_or_none,
+    check_type,
+    check_whole,
+)
 
 Starts = Mapping[str, Position] | Callable[[str], Position]
 NO_STARTS: Mapping[str, Position] = MappingProxyType({})
 
+PREFETCH_BYTES_TOTAL = 256 * 1024 * 1024
 STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
 POISON_ENDS = (STOP, SKIP, DEAD_LETTER)
 
+GIVE_UP_S = 300.0  # long enough to create a hub again, or to replace a key
 
-def _above_zero(name: str, value: float) -> None:
-    if not value > 0:
-        raise OptionError(f"{name} must be above 0 (got {value:g})")
+REPORT, FAIL = "report", "fail"
+CANCEL, GIVE_UP = "cancel", "give-up"
+TIMEOUT_ACTIONS = (REPORT, CANCEL, GIVE_UP)
+# What happens when events after the checkpoint are gone: "report" them and continue, "fail" (stop
+# the partition until it is resumed), or a function that returns one of the two.
+OnExpired = str | Callable[[EventsExpired], "Awaitable[str | None] | str | None"]
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise OptionError(f"{name} must be at least {least} (got {value})")
+def _check_on_expired(value: OnExpired) -> None:
+    if not callable(value) and value not in (REPORT, FAIL):
+        raise OptionError(f"on_expired must be {REPORT!r}, {FAIL!r} or a function (got {value!r})")
+
+
+def _check_each(check: Callable[[str, object], None], options: object, *names: str) -> None:
+    """Check these fields of an options object."""
+    for name in names:
+        check(name, getattr(options, name))
+
+
+def _check_sizes(options: object, *names: str) -> None:
+    for name in names:
+        check_whole(name, getattr(options, name), 1)
+
+
+def _check_shared(
+    options: EventProcessorOptions | FixedPartitionOptions | ProcessorOptions,
+) -> None:
+    """Check the fields that the options of all three APIs have."""
+    _check_each(check_seconds, options, "stop_s")
+    _check_each(check_seconds_or_none, options, "handler_timeout_s", "give_up_s")
+    _check_sizes(options, "handler_threads", "prefetch_bytes", "prefetch_bytes_total")
+    check_type("poison", options.poison, PoisonPolicy, f"PoisonPolicy(then={SKIP!r})")
+    check_choice("on_handler_timeout", options.on_handler_timeout, TIMEOUT_ACTIONS)
+    _check_on_expired(options.on_expired)
+
+
+def _check_checkpoints(policy: CheckpointPolicy) -> None:
+    check_type("checkpoints", policy, CheckpointPolicy, "CheckpointPolicy(every_events=100)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +82,7 @@ class PoisonPolicy:
 
     The batch is retried `retries` times, after delays that double from `first_s` to `most_s`. If
     it still fails, its events are retried one by one. `then` applies to those that fail: `stop` the
-    partition (it stays ours and is not read until it is resumed), `skip` the event, or
+    partition (the host keeps it, but does not read it until `resume`), `skip` the event, or
     `dead-letter` it. Each such event is reported.
     """
 
@@ -49,21 +92,21 @@ class PoisonPolicy:
     then: str = STOP
 
     def __post_init__(self) -> None:
-        _at_least("retries", self.retries, 0)
-        if not 0 < self.first_s <= self.most_s:
+        check_whole("retries", self.retries, 0)
+        _check_each(check_seconds, self, "first_s", "most_s")
+        if self.first_s > self.most_s:
             raise OptionError(
                 "a poison policy needs 0 < first_s <= most_s "
                 f"(got first_s={self.first_s:g}, most_s={self.most_s:g})"
             )
-        if self.then not in POISON_ENDS:
-            raise OptionError(f"then must be one of {', '.join(POISON_ENDS)} (got {self.then!r})")
+        check_choice("then", self.then, POISON_ENDS)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
     """When a checkpoint is written automatically; never, if no field is given.
 
-    With both, whichever is due first counts. A clean move or stop writes a checkpoint too.
+    With both, whichever is due first counts.
     """
 
     every_events: int | None = None
@@ -71,9 +114,8 @@ class CheckpointPolicy:
 
     def __post_init__(self) -> None:
         if self.every_events is not None:
-            _at_least("every_events", self.every_events, 1)
-        if self.every_s is not None:
-            _above_zero("every_s", self.every_s)
+            check_whole("every_events", self.every_events, 1)
+        check_seconds_or_none("every_s", self.every_s)
 
     @property
     def on(self) -> bool:
@@ -91,7 +133,8 @@ class ProcessorOptions:
     stop_s: float = 30.0  # how long stop() waits for handlers
 
     prefetch: int = PREFETCH
-    prefetch_bytes: int = PREFETCH_BYTES_MAX
+    prefetch_bytes: int = PREFETCH_BYTES_MAX  # of one partition
+    prefetch_bytes_total: int = PREFETCH_BYTES_TOTAL  # of all hosts of the process
     batch_events_max: int = 100
     batch_bytes_max: int = 16 * 1024 * 1024  # a single larger event is a batch of its own
     max_wait_s: float | None = None  # deliver an empty batch after this time without events
@@ -101,23 +144,36 @@ class ProcessorOptions:
     max_partitions: int | None = None
 
     handler_timeout_s: float | None = 60.0  # report a batch that takes longer; None: never
-    handler_threads: int = 8  # for plain functions, which would block the event loop
+    # What else happens then. "cancel" cancels a coroutine handler: its batch is retried. "give-up"
+    # releases the partition: another host takes it over, though the handler may still run.
+    on_handler_timeout: str = REPORT
+    # For plain functions, which would block the event loop. A thread starts only when all others
+    # are busy, so there are at most as many as owned partitions.
+    handler_threads: int = 32
     poison: PoisonPolicy = PoisonPolicy()
     checkpoints: CheckpointPolicy = CheckpointPolicy()
+    on_expired: OnExpired = REPORT  # when retention has passed the checkpoint
+    # Write what was handled on every hand-over and stop. Switch it off if handlers keep events in
+    # memory after they have returned.
+    checkpoint_on_stop: bool = True
+    # After this time of a failure that does not pass by itself (a deleted hub or consumer group, a
+    # rejected key) the host stops and run() raises. None: it retries without end.
+    give_up_s: float | None = GIVE_UP_S
     backoff_first_s: float = 0.5  # before a failed pump is started again; it doubles ...
     backoff_most_s: float = 30.0  # ... up to this
 
     def __post_init__(self) -> None:
-        for name in ("interval_s", "lease_s", "renew_s", "stop_s", "backoff_first_s"):
-            _above_zero(name, getattr(self, name))
-        for name in ("hand_off_s", "max_wait_s", "handler_timeout_s"):
-            if getattr(self, name) is not None:
-                _above_zero(name, getattr(self, name))
-        for name in ("prefetch", "prefetch_bytes", "batch_events_max", "batch_bytes_max"):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("handler_threads", self.handler_threads, 1)
+        _check_each(check_seconds, self, "interval_s", "lease_s", "renew_s")
+        _check_each(check_seconds, self, "backoff_first_s", "backoff_most_s")
+        _check_each(check_seconds_or_none, self, "hand_off_s", "max_wait_s")
+        _check_sizes(self, "prefetch", "batch_events_max", "batch_bytes_max")
         if self.max_partitions is not None:
-            _at_least("max_partitions", self.max_partitions, 1)
+            check_whole("max_partitions", self.max_partitions, 1)
+        check_position("start", self.start)
+        check_positions("starts", self.starts)
+        check_flag("checkpoint_on_stop", self.checkpoint_on_stop)
+        _check_checkpoints(self.checkpoints)
+        _check_shared(self)
         self._check_times()
 
     def _check_times(self) -> None:
@@ -144,13 +200,15 @@ class ProcessorOptions:
 
     @property
     def store_s(self) -> float:
-        """The deadline of one call to the store: a third of the lease, so that two may hang."""
+        """The deadline of a store call: a third of the lease, so that two calls may time out."""
         return self.lease_s / 3
 
     def start_of(self, partition: str) -> Position:
         """Where a partition without a checkpoint starts."""
         if callable(self.starts):
-            return self.starts(partition)
+            position = self.starts(partition)
+            check_position(f"the start of partition {partition}", position)
+            return position
         return self.starts.get(partition, self.start)
 
 
@@ -172,7 +230,7 @@ class ExceptionReceived:
 
 @dataclass(frozen=True, slots=True)
 class EventProcessorOptions:
-    """How events are handed to an event processor. Names and defaults are those of the EPH."""
+    """How events are delivered to an event processor, as in the Event Processor Host."""
 
     max_batch_size: int = 10
     prefetch_count: int = 300  # at least max_batch_size
@@ -185,9 +243,28 @@ class EventProcessorOptions:
     poison: PoisonPolicy = field(default_factory=PoisonPolicy)
     # Automatic checkpoints; by default only context.checkpoint() writes them.
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
+    checkpoint_on_stop: bool = True  # write what was handled on every hand-over and stop
     handler_timeout_s: float | None = 60.0
+    on_handler_timeout: str = REPORT  # or "cancel" or "give-up": see ProcessorOptions
+    handler_threads: int = 32  # the most threads for plain methods
+    stop_s: float = 30.0  # how long unregister() waits for handlers
+    prefetch_bytes: int = PREFETCH_BYTES_MAX  # of one partition
+    prefetch_bytes_total: int = PREFETCH_BYTES_TOTAL  # of all hosts of the process
+    on_expired: OnExpired = REPORT  # when retention has passed the checkpoint
+    give_up_s: float | None = GIVE_UP_S  # of a deleted hub or a rejected key; None: never
 
     def __post_init__(self) -> None:
+        _check_sizes(self, "max_batch_size", "prefetch_count")
+        check_seconds("receive_timeout_s", self.receive_timeout_s)
+        flags = ("invoke_processor_after_receive_timeout", "checkpoint_on_stop")
+        _check_each(check_flag, self, *flags)
+        for name, argument in (
+            ("initial_position_provider", "partition"), ("on_exception", "error")
+        ):  # fmt: skip
+            if getattr(self, name) is not None:
+                check_function(name, getattr(self, name), argument)
+        _check_checkpoints(self.checkpoints)
+        _check_shared(self)
         if self.prefetch_count < self.max_batch_size:
             raise OptionError(
                 "prefetch_count must be at least max_batch_size "
@@ -203,10 +280,12 @@ class PartitionManagerOptions:
     renew_interval_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.lease_duration_s <= self.renew_interval_s:
+        _check_each(check_seconds, self, "lease_duration_s", "renew_interval_s")
+        if self.lease_duration_s < 2 * self.renew_interval_s:
             raise OptionError(
-                "lease_duration_s must be above renew_interval_s "
-                f"(got {self.lease_duration_s:g} and {self.renew_interval_s:g})"
+                "lease_duration_s must be at least 2 x renew_interval_s, better 3 x, so that a "
+                f"renewal may fail (got lease_duration_s={self.lease_duration_s:g}, "
+                f"renew_interval_s={self.renew_interval_s:g})"
             )
 
 
@@ -226,13 +305,23 @@ def host_engine_options(
         starts=events.initial_position_provider or NO_STARTS,
         poison=events.poison,
         checkpoints=events.checkpoints,
+        checkpoint_on_stop=events.checkpoint_on_stop,
         handler_timeout_s=events.handler_timeout_s,
+        on_handler_timeout=events.on_handler_timeout,
+        handler_threads=events.handler_threads,
+        stop_s=events.stop_s,
+        prefetch_bytes=events.prefetch_bytes,
+        prefetch_bytes_total=events.prefetch_bytes_total,
+        on_expired=events.on_expired,
+        give_up_s=events.give_up_s,
     )
 
 
 # -- FixedPartitionProcessor ----------------------------------------------------------------------
 
-ASSIGN_EVERY_S = 1.0  # a fixed processor claims one partition per second
+# A fixed processor claims at most one partition in any second. Jitter shortens an interval by up to
+# a tenth, so the interval is longer than a second.
+ASSIGN_EVERY_S = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +334,25 @@ class FixedPartitionOptions:
     renew_s: float = 20.0  # a lease lasts for three renewals
     max_batch_size: int = 100
     poison: PoisonPolicy = PoisonPolicy()
+    handler_timeout_s: float | None = 60.0  # report a batch that takes longer; None: never
+    on_handler_timeout: str = REPORT  # or "cancel" or "give-up": see ProcessorOptions
+    handler_threads: int = 32  # the most threads for plain functions
+    stop_s: float = 30.0  # how long stop() waits for handlers
+    prefetch_bytes: int = PREFETCH_BYTES_MAX  # of one partition
+    prefetch_bytes_total: int = PREFETCH_BYTES_TOTAL  # of all hosts of the process
+    on_expired: OnExpired = REPORT  # when retention has passed the checkpoint
+    # Write what was handled when the processor stops. None: as should_checkpoint.
+    checkpoint_on_stop: bool | None = None
+    give_up_s: float | None = GIVE_UP_S  # of a deleted hub or a rejected key; None: never
 
     def __post_init__(self) -> None:
+        check_position("start", self.start)
+        check_flag("should_checkpoint", self.should_checkpoint)
+        if self.checkpoint_on_stop is not None:
+            check_flag("checkpoint_on_stop", self.checkpoint_on_stop)
+        _check_each(check_seconds, self, "lease_s", "renew_s")
+        _check_sizes(self, "max_batch_size")
+        _check_shared(self)
         if self.lease_s < 3 * self.renew_s:
             raise OptionError(
                 "lease_s must be at least 3 x renew_s, so that renewals may fail "
@@ -263,11 +369,21 @@ class FixedPartitionSettings(TypedDict, total=False):
     renew_s: float
     max_batch_size: int
     poison: PoisonPolicy
+    handler_timeout_s: float | None
+    on_handler_timeout: str
+    handler_threads: int
+    stop_s: float
+    prefetch_bytes: int
+    prefetch_bytes_total: int
+    on_expired: OnExpired
+    checkpoint_on_stop: bool | None
+    give_up_s: float | None
 
 
 def fixed_engine_options(fixed: FixedPartitionOptions, partitions: int) -> ProcessorOptions:
     """The options of the engine for these. Checkpoints are as frequent as renewals."""
     every_s = fixed.renew_s if fixed.should_checkpoint else None
+    on_stop = fixed.checkpoint_on_stop
     return ProcessorOptions(
         interval_s=ASSIGN_EVERY_S,
         lease_s=fixed.lease_s,
@@ -277,5 +393,14 @@ def fixed_engine_options(fixed: FixedPartitionOptions, partitions: int) -> Proce
         start=fixed.start,
         max_partitions=partitions,
         checkpoints=CheckpointPolicy(every_s=every_s),
+        checkpoint_on_stop=fixed.should_checkpoint if on_stop is None else on_stop,
         poison=fixed.poison,
+        handler_timeout_s=fixed.handler_timeout_s,
+        on_handler_timeout=fixed.on_handler_timeout,
+        handler_threads=fixed.handler_threads,
+        stop_s=fixed.stop_s,
+        prefetch_bytes=fixed.prefetch_bytes,
+        prefetch_bytes_total=fixed.prefetch_bytes_total,
+        on_expired=fixed.on_expired,
+        give_up_s=fixed.give_up_s,
     )

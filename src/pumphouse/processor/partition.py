@@ -4,44 +4,54 @@
         ...
         await partition.checkpoint()
 
-    Pump, OwnershipTerm, CheckpointWriter -> PartitionClient -> your code
-                                             ^^^^^^^^^^^^^^^ this module
+    Pump, OwnershipTerm, PartitionCheckpoint -> PartitionClient -> your code
+                                                ^^^^^^^^^^^^^^^ this module
 
 * Requesting the next batch means that the one before is handled. A clean move waits for that: the
-  next owner starts behind it, and nothing is handled twice.
+  next owner starts after it, and nothing is handled twice.
 * The lease is checked right before a batch is handed out: an owner whose lease has expired hands
   out nothing, even if it has received events.
-* Checkpoints that the policy asks for are written between batches, and when the partition is left
-  cleanly. One write is under way at a time, always the newest.
+* Checkpoints that the policy asks for are written between batches. What was handled is written when
+  the partition is left cleanly (checkpointing.py).
 * An owner that reads by other means (tasks of Spark, in other processes) does not call `batches`.
-  It starts behind `start_checkpoint`, awaits `wait_until_stopping()`, and records what was handled
+  It starts after `start_checkpoint`, awaits `wait_until_stopping()`, and records what was handled
   elsewhere with `write_checkpoint()`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator
-from contextlib import suppress
-from typing import Protocol
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import Any, Protocol
 
 from pumphouse.errors import (
     AmqpError,
+    HandlerStuck,
     OptionError,
     OwnershipLost,
+    PoisonEvent,
     PumphouseError,
     ReaderEvicted,
-    StoreError,
 )
 from pumphouse.events import Event
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint
-from pumphouse.processor.plan import Pending, add_pending, backoff, checkpoint_due_in, sequence_of
+from pumphouse.processor.checkpointing import PartitionCheckpoint, Progress
+from pumphouse.processor.handling.batches import Batches
+from pumphouse.processor.handling.timer import HandlingTimer
+from pumphouse.processor.plan import backoff
+from pumphouse.processor.recording.recorder import LEFT_LOOP, LOOP
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason
 
 RECEIVE_S = 60.0  # one wait for events; it ends early when there is anything to do
-RETRY_S = 1.0  # after a checkpoint of the policy could not be written
+RECOVERY_S = 1.0  # the first wait after a failure: a response, even without events, ends it
 
 
 class EventSource(Protocol):
@@ -55,7 +65,7 @@ class EventSource(Protocol):
 
 
 class PartitionClient:
-    """One partition that is ours, from its claim until it is lost, handed over or stopped."""
+    """A partition that this host owns, from its claim until it is lost, handed over or stopped."""
 
     def __init__(
         self,
@@ -67,22 +77,23 @@ class PartitionClient:
     ) -> None:
         self.start_checkpoint = start_checkpoint  # as stored at the start, stamped by us
         self.batches_handed_out = 0
-        self._host, self._term, self._source, self._writer = host, term, source, writer
+        self.attempts = 0  # calls of the handler, with retries
+        self.poison: PoisonEvent | None = None  # the event that has stopped the partition
+        self._host, self._term, self._source = host, term, source
         self._clock, self._options = host.clock, host.options
         self._unpaused = asyncio.Event()
         self._unpaused.set()
-        self._last: Event | None = None  # the last event that was handed out
-        self._in_hand: Event | None = None  # the last event of those in hand now
-        self._in_hand_s: float | None = None  # since when a batch is being handled
-        self._handled = -1  # the last handled sequence number of the batch in hand
+        self._progress = Progress()
+        self._timer = HandlingTimer(host.clock)
+        self._handler: asyncio.Timeout | None = None  # around the call of a handler
+        self._in_thread = False  # the handler is a plain function
         self._iterating = False  # `batches` is being iterated
         self._left = asyncio.Event()  # the iteration has ended
         self._failures = 0
+        self._has_received = False  # the hub has responded to this client
         self._ended: StopReason | None = None  # for this client, though the term may continue
-        self._pending: Pending | None = None  # handled, but not in the checkpoint
-        self._requested: Event | None = None  # the furthest checkpoint that was requested
-        self._retry_s = -math.inf  # the policy writes no checkpoint before this, after a failure
-        self._write_lock = asyncio.Lock()
+        self._checkpoint = PartitionCheckpoint(host, term, writer)
+        self.calls = host.reporter.recorder.calls(term.partition)
 
     def __repr__(self) -> str:
         return f"<PartitionClient {self.id} | epoch {self.epoch} | {self.reason or 'open'}>"
@@ -111,125 +122,232 @@ class PartitionClient:
 
     @property
     def last(self) -> Event | None:
-        """The last event that was handed out."""
-        return self._last
+        """The last event that was delivered to your code."""
+        return self._progress.last
+
+    @property
+    def checkpoint_age_s(self) -> float:
+        """Seconds for which handled events are not in the checkpoint; 0 if all are."""
+        return self._checkpoint.age_s
 
     def in_hand_for_s(self) -> float:
-        """How long the current batch has been in hand; 0 if there is none."""
-        return 0.0 if self._in_hand_s is None else self._clock.monotonic() - self._in_hand_s
+        """Seconds for which the current batch is being handled; 0 if there is none."""
+        return self._timer.elapsed_s
+
+    def coroutine_s(self) -> float:
+        """Seconds of the longest batch that a coroutine had since the last call of this."""
+        return self._timer.longest_coroutine_s()
+
+    def handler_waits(self) -> None:
+        """The handler waits for a free thread: this is not counted as handling."""
+        self._timer.stop()
+        self._in_thread = True
+
+    def handler_starts(self) -> None:
+        """The handler runs from now on. Called in its thread."""
+        self._timer.start(in_thread=True)
+        self._progress.enter_thread()
+
+    def handler_ends(self) -> None:
+        """The handler has returned. Called in its thread."""
+        self._timer.stop()
+        self._progress.leave_thread()
+        self._in_thread = False
+
+    @asynccontextmanager
+    async def interruptible(self) -> AsyncGenerator[None, None]:
+        """Run a handler; HandlerStuck if `interrupt_handler` is called meanwhile."""
+        self._handler = asyncio.timeout(None)
+        self._timer.start()
+        self.attempts += 1
+        try:
+            async with self._handler:
+                yield
+            if self._handler.expired():  # it has ended, but it did not raise the cancellation
+                raise handler_stuck(self)
+        except TimeoutError:
+            if not self._handler.expired():
+                raise
+            raise handler_stuck(self) from None
+        finally:
+            self._handler = None
+            self._timer.stop()
+
+    def interrupt_handler(self) -> bool:
+        """Cancel the handler; False if there is none, or if it runs in a thread."""
+        if self._handler is None or self._in_thread:
+            return False
+        self._handler.reschedule(asyncio.get_running_loop().time())
+        return True
 
     # -- what your code calls ---------------------------------------------------------------------
 
-    async def batches(self) -> AsyncGenerator[list[Event], None]:
-        """Batches in order, until the partition ends here. Only one iteration at a time."""
-        if self._iterating:
-            raise OptionError(
-                f"the batches of partition {self.id} are being read already: use one loop at a time"
-            )
-        self._iterating = True
-        try:
-            while (batch := await self._next()) is not None:
-                self._in_hand_s = self._clock.monotonic()
-                yield batch
-                self._in_hand_s = None
-                self.mark_handled(batch)
-                self._host.reporter.recovered("pump_failed", self.id)
-        finally:
-            self._in_hand_s = None
-            self._iterating = False
-            self._left.set()
+    def batches(self) -> Batches:
+        """Iterate over batches in order while this host owns the partition. One loop at a time.
 
-    async def checkpoint(self, event: Event | None = None) -> None:
-        """Record that everything up to this event (or the end of the batch in hand) is handled.
-
-        OwnershipLost if the partition is no longer ours: another host handles its events now.
+        If your code keeps the iterator in a variable and leaves the loop early, it must call
+        `aclose()`: until then, the last batch counts as being handled.
         """
-        event = event if event is not None else self._in_hand
-        if event is None:
-            return  # nothing was handed out yet
-        if self._last is None or sequence_of(event) > sequence_of(self._last):
-            raise OptionError(
-                f"cannot checkpoint event {event.sequence} of partition {self.id}: "
-                "it was not handed out yet"
-            )
-        await self._write_or_end(event)
+        return Batches(self._enter, self._hand_out, self._batch_handled, self._leave)
 
-    def set_in_hand(self, batch: list[Event]) -> None:
-        """Narrow what is in hand to these events: a failed batch is retried event by event."""
-        self._in_hand = batch[-1] if batch else self._in_hand
+    def checkpoint(self, event: Event | None = None) -> Coroutine[Any, Any, None]:
+        """Record that everything up to this event is handled. Await the result.
+
+        Without an event it covers all handled events. If the code that handles the current batch
+        calls it, it covers that batch too, except inside an `except` block.
+
+        A store that fails is retried while the lease lasts. OwnershipLost if the partition is no
+        longer ours: another host handles its events now.
+        """
+        # Decided at the call, and not when the result is awaited: another task may await it.
+        # A handler that waits for its own checkpoint is not stuck. If another task requests the
+        # checkpoint, the handler does not wait for it and may be stuck.
+        waiting = self._timer.waiting() if self._progress.is_in_handler else nullcontext()
+        covered = self._progress.covered() if event is None else event
+        return self._write_handed_out(covered, waiting)
+
+    def transaction(self, event: Event | None = None) -> AbstractAsyncContextManager[Any]:
+        """A transaction of the store, for rows that must be written exactly once.
+
+        Its end commits what you write with the yielded connection, and the checkpoint after
+        `event`, by default the last event in hand. Either both commit, or neither.
+        """
+        event = self._progress.covered() if event is None else event
+        if event is None:
+            raise OptionError("no event is in hand: call transaction() in a handler")
+        self._progress.check_handed_out(event, self.id)
+        return self._checkpoint.transaction(event)
+
+    def uncommitted(self, batch: list[Event]) -> list[Event]:
+        """The events of a batch that no transaction of this client has committed."""
+        return self._checkpoint.uncommitted(batch)
+
+    async def _write_handed_out(
+        self, event: Event | None, waiting: AbstractContextManager[None]
+    ) -> None:
+        if event is None:
+            return  # nothing was handled yet
+        self._progress.check_handed_out(event, self.id)
+        with waiting:
+            await self._or_end(self._checkpoint.write_while_owner(event))
+
+    def set_in_hand(self, events: list[Event]) -> None:
+        """A handler is about to be called with these events: the batch, or a part of it."""
+        self._progress.begin(events)
+
+    def set_failed(self) -> None:
+        """The handler has raised: what it had in hand is not handled."""
+        self._progress.end()
 
     def mark_handled(self, batch: list[Event]) -> None:
         """Mark these events as handled, even if the rest of the batch fails.
 
-        After a move or a stop, reading continues behind them. Requesting the next batch marks the
+        After a move or a stop, reading continues after them. Requesting the next batch marks the
         whole previous one.
         """
-        handled = self._handled
-        self._handled = max(handled, sequence_of(batch[-1]) if batch else -1)
-        unmarked = batch
-        if batch and sequence_of(batch[0]) <= handled:
-            unmarked = [event for event in batch if sequence_of(event) > handled]
+        unmarked = self._progress.mark_handled(batch)
         self._term.count(len(unmarked))
-        self._add_pending(unmarked)
+        self._checkpoint.add(unmarked)
 
     async def sleep(self, seconds: float) -> bool:
-        """Wait, or less if the partition stops; True if it is still active."""
+        """Wait, or return early if the partition stops; True if it is still active."""
         try:
             await self._term.unless_stopped(self._clock.sleep(seconds))
         except Stopped:
             return False
         return self._term.is_active
 
+    async def wait_for(self, event: asyncio.Event) -> bool:
+        """Wait until this event is set; False if the partition stops first."""
+        with suppress(Stopped):
+            await self._term.unless_stopped(event.wait())
+        return self._is_active
+
     async def wait_until_left(self) -> None:
-        """Until no batch is in hand and none will follow. For partitions given to other tasks."""
+        """Wait until the current batch is handled and no other follows; for the pull API."""
         try:
             await self._term.unless_stopped(self._left.wait())
         except Stopped:
-            if self._iterating and self._in_hand_s is not None:
+            if self._iterating and self._timer.runs:
                 await self._left.wait()
 
     # -- for owners that read by other means ------------------------------------------------------
 
     async def wait_until_stopping(self) -> None:
-        """Until the partition is to stop here; `reason` is set then."""
+        """Wait until this host must stop serving the partition; `reason` is then set."""
         with suppress(Stopped):
             await self._term.unless_stopped(asyncio.Event().wait())
 
     async def write_checkpoint(self, last: Event, events: int = 0) -> None:
-        """Record that everything up to this event was handled, though not through `batches`.
+        """Write a checkpoint for events that were not read through `batches`.
 
-        OwnershipLost if the partition is no longer ours: another host handles its events now.
+        All events up to `last` are handled, `events` of them since the last call. Raises
+        OwnershipLost if this host no longer owns the partition.
         """
         self._term.count(events)
-        await self._write_or_end(last)
+        await self._or_end(self._checkpoint.write(last))
 
     async def confirm(self) -> bool:
-        """Ask the store whether the partition is still ours."""
+        """Ask the store whether this host still owns the partition."""
         await self._term.confirm()
         return self.live
 
     async def raise_epoch_above(self, refused: ReaderEvicted) -> int:
-        """Raise our epoch above that of a reader which refuses ours; the new epoch.
+        """Raise this host's epoch above that of the reader that evicted it; returns the new epoch.
 
-        OwnershipLost if the other reader belongs to the rightful owner: the row is written by
-        compare-and-set.
+        Raises OwnershipLost if another host owns the partition: the row has changed.
         """
         return await self._source.raise_epoch_above(refused)
 
     # -- for the pump and its supervisor ----------------------------------------------------------
 
     def end(self, reason: StopReason) -> None:
-        """Hand out no more batches from this client."""
+        """Deliver no more batches."""
         if self._ended is None:
             self._ended = reason
             self._term.wake()  # a wait for a batch would not end otherwise
 
     def pause(self) -> None:
-        """Hand out no more batches; the partition stays ours."""
+        """Deliver no more batches. The host keeps the lease."""
         self._unpaused.clear()
 
     def resume(self) -> None:
         self._unpaused.set()
+
+    def discard_pending(self) -> None:
+        """Write no checkpoint of what was handled: the hub was re-created."""
+        self._checkpoint.discard()
+
+    # -- the loop over batches --------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        if self._iterating:
+            raise OptionError(
+                f"the batches of partition {self.id} are being read already: use one loop at a time"
+            )
+        self._iterating = True
+
+    async def _hand_out(self) -> list[Event] | None:
+        batch = await self._next()
+        if batch is not None:
+            self._timer.start()
+            self._progress.begin(batch)
+            self.calls.begin(LOOP, batch)
+        return batch
+
+    def _batch_handled(self, batch: list[Event]) -> None:
+        self._timer.stop()
+        self.calls.end(LOOP)
+        self._progress.end()
+        self.mark_handled(batch)
+        self._host.reporter.recovered("pump_failed", self.id)
+
+    def _leave(self) -> None:
+        self._timer.stop()
+        self.calls.end(LOOP, LEFT_LOOP)
+        self._progress.end()
+        self._iterating = False
+        self._left.set()
 
     # -- the next batch ---------------------------------------------------------------------------
 
@@ -247,7 +365,9 @@ class PartitionClient:
                 await self._fenced_off()
             except ReaderEvicted as evicted:
                 await self._term.confirm()
-                await self._reopen(evicted)
+                # A reader with our own epoch is that of an operator who has moved the checkpoint
+                # (see wake_owners); this is not an error to report.
+                await self._reopen(evicted, reported=evicted.epoch != self.epoch)
             except PumphouseError as error:
                 if is_unknown_position(error):  # a new pump reads the checkpoint again
                     self._failed("receive_failed", error)
@@ -255,12 +375,13 @@ class PartitionClient:
                 else:
                     await self._reopen(error)
             else:
-                if self._failures:
-                    self._failures = 0
+                if self._failures or not self._has_received:
+                    # Also for the first response to this client: an earlier client of the partition
+                    # may have reported a failure that is now over.
+                    self._failures, self._has_received = 0, True
                     self._host.reporter.recovered("receive_failed", self.id)
                 if (batch or self._waited_enough(requested_s)) and self._is_active:
-                    self._last = self._in_hand = batch[-1] if batch else self._last
-                    self._handled = -1
+                    self._progress.last = batch[-1] if batch else self.last
                     self.batches_handed_out += 1
                     return batch
         return None
@@ -270,8 +391,9 @@ class PartitionClient:
         return self._term.is_active and self._ended is None
 
     async def _receive(self, requested_s: float) -> list[Event]:
-        await self._write_if_due()
-        wait_s = min(RECEIVE_S, self._checkpoint_due_in_s)
+        await self._checkpoint.write_if_due()
+        waits_s = RECOVERY_S if self._failures or not self._has_received else RECEIVE_S
+        wait_s = min(waits_s, self._checkpoint.due_in_s)
         if self._options.max_wait_s is not None:
             remaining_s = requested_s + self._options.max_wait_s - self._clock.monotonic()
             wait_s = min(wait_s, max(0.0, remaining_s))
@@ -290,72 +412,28 @@ class PartitionClient:
         self.end(StopReason.LOST)
         await self._term.confirm()
 
-    async def _reopen(self, error: PumphouseError) -> None:
-        """Report, close the reader and wait; the next one starts behind the last event."""
+    async def _reopen(self, error: PumphouseError, *, reported: bool = True) -> None:
+        """Report, close the reader and wait; the next one starts after the last event."""
         if not self._term.is_active:
             return
         self._failures += 1
-        self._failed("receive_failed", error)
+        if reported:
+            self._failed("receive_failed", error)
         await self._source.close()
         await self.sleep(backoff(self._failures, self._options, self._host.rng))
 
     # -- the checkpoint ---------------------------------------------------------------------------
 
-    def _add_pending(self, batch: list[Event]) -> None:
-        if batch and self._options.checkpoints.on:
-            self._pending = add_pending(self._pending, batch, self._clock.monotonic())
+    async def finish(self, *, clean: bool) -> None:
+        """Write what was handled and is not in the checkpoint, when this host stops serving it."""
+        await self._checkpoint.finish(clean=clean)
 
-    @property
-    def _checkpoint_due_in_s(self) -> float:
-        now_s = self._clock.monotonic()
-        due_s = checkpoint_due_in(self._options.checkpoints, self._pending, now_s)
-        return max(due_s, self._retry_s - now_s)
-
-    async def _write_if_due(self) -> None:
-        """Write the pending checkpoint if it is due. A failing store does not block reading."""
-        if self._checkpoint_due_in_s > 0:
-            return
+    async def _or_end(self, write: Coroutine[Any, Any, None]) -> None:
         try:
-            await self.flush()
-        except StoreError as error:
-            self._retry_s = self._clock.monotonic() + RETRY_S
-            self._failed("checkpoint_failed", error)
-
-    async def flush(self) -> None:
-        """Write the pending checkpoint."""
-        if self._pending is not None:
-            await self._write(self._pending.last)
-
-    async def _write_or_end(self, event: Event) -> None:
-        try:
-            await self._write(event)
+            await write
         except OwnershipLost:
             await self._fenced_off()
             raise
-
-    async def _write(self, event: Event) -> None:
-        """Write the checkpoint at this event. OwnershipLost if we may not.
-
-        A batch that is handled again requests its checkpoints again: the furthest one counts.
-        """
-        async with self._write_lock:
-            if self._requested is not None and sequence_of(event) < sequence_of(self._requested):
-                event = self._requested
-            self._requested = event
-            await self._advance(event)
-        self._host.reporter.recovered("checkpoint_failed", self.id)
-        if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
-            self._pending = None
-
-    async def _advance(self, event: Event) -> None:
-        deadline_s = self._options.store_s
-        try:
-            async with asyncio.timeout(deadline_s):
-                await self._writer.advance(sequence_of(event), event.offset, event.enqueued_ms)
-        except TimeoutError:
-            raise StoreError(
-                f"the checkpoint of partition {self.id} was not written within {deadline_s:g} s"
-            ) from None
 
     def _failed(self, event: str, error: Exception) -> None:
         self._host.reporter.failed(event, self.id, error)
@@ -364,3 +442,8 @@ class PartitionClient:
 def is_unknown_position(error: PumphouseError) -> bool:
     """Whether the hub does not know the position: it was re-created, and we are ahead of it."""
     return isinstance(error, AmqpError) and error.condition == "com.microsoft:argument-error"
+
+
+def handler_stuck(client: PartitionClient) -> HandlerStuck:
+    sequence = client.last.sequence if client.last is not None else None
+    return HandlerStuck(client.id, client.in_hand_for_s(), sequence)

@@ -36,10 +36,13 @@ from pumphouse.leases.model import (
 )
 from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
-JOIN_S = 1.0  # the first cycle of a host only joins; hosts that start with it are visible by then
+# The delay after the first cycle of a host, which only joins. After it, hosts that started at the
+# same time are visible.
+JOIN_S = 1.0
 RERUN_S = 0.015  # before a cycle that follows at once: other tasks run meanwhile, as in .NET
 JITTER = 0.1
 WHOLE_S = 1.0  # a store that reports whole seconds may report a deadline this much too late
+RENEWALS_MAX = 10  # a renewal has at least store_s / RENEWALS_MAX to finish
 RENEW_SLACK = 1.1  # the cycle renews; the watch renews a lease that is late by this factor
 
 
@@ -56,7 +59,7 @@ class Lease:
     renewal_sent_s: float  # when a renewal was last sent, with any outcome
     deadline_s: float = math.inf  # a successor waits until then
     doubtful: bool = False  # a write was refused, and the store did not return the current row
-    # A write of ours took effect without a response: the lease is not extended until a renewal.
+    # A write of ours got no response, so it did not extend the lease. Renew the lease soon.
     renewal_due: bool = False
 
     @property
@@ -79,7 +82,7 @@ def _deadline(row: Ownership, sent_s: float) -> float:
 
 
 def next_lease(lease: Lease, row: Ownership | None, sent_s: float, now_s: float) -> Lease | None:
-    """The lease after its row was read in a request of `sent_s`; None if it is no longer ours."""
+    """The lease after a request sent at `sent_s` has read its row; None if it is no longer ours."""
     if lease.known_s > sent_s or row is None:
         return lease
     if row.etag == lease.row.etag:
@@ -93,7 +96,10 @@ def next_lease(lease: Lease, row: Ownership | None, sent_s: float, now_s: float)
 
 
 def updated_lease(lease: Lease, row: Ownership, sent_s: float, now_s: float) -> Lease:
-    """Our lease with a newer row: it was requested, or the response to a write of ours was lost."""
+    """Our lease with a row that has changed.
+
+    Another host has requested the partition, or the response to a write of ours was lost.
+    """
     if lease.row.successor and not row.successor:
         return lease  # stale: a request is never withdrawn
     return replace(
@@ -141,7 +147,7 @@ def expiry_reason(lease: Lease, lease_s: float) -> str:
 def due_in_cycle(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
     """Whether this cycle renews the lease: the next cycle would be too late.
 
-    A renewal that was sent less than half an interval ago is not repeated.
+    A renewal that was sent less than half of `renew_s` ago is not repeated.
     """
     age_s = now_s - lease.renewal_sent_s
     late = age_s >= options.renew_s / 2 and age_s + options.interval_s > options.renew_s
@@ -155,9 +161,15 @@ def due_on_watch(lease: Lease, now_s: float, options: ProcessorOptions) -> bool:
     return (late or lease.renewal_due) and not lease.doubtful
 
 
-def renewal_row(lease: Lease, now_s: float, rate: float | None) -> Ownership:
+def renewal_deadline_s(leases: Iterable[Lease], now_s: float, options: ProcessorOptions) -> float:
+    """The deadline of a renewal: half of what is left, so that another one may follow in time."""
+    left_s = min(lease.valid_until(options.lease_s) for lease in leases) - now_s
+    return min(options.store_s, max(left_s / 2, options.store_s / RENEWALS_MAX))
+
+
+def renewal_row(lease: Lease, now_s: float, rate: float | None, state: str = "") -> Ownership:
     """The row that renews a lease. It does not move the deadline of a successor."""
-    return renew(row_at(lease, now_s), rate)
+    return renew(row_at(lease, now_s), rate, state)
 
 
 def row_at(lease: Lease, now_s: float) -> Ownership:
@@ -184,10 +196,10 @@ class Situation:
     census: Census
     listing: Listing
     held: Set[str]  # partitions that are ours
-    busy: Set[str]  # partitions whose earlier pump of ours has not ended yet
+    busy: Set[str]  # partitions whose previous pump on this host has not ended
     targets: tuple[str, ...]  # the partitions that the strategy asks for, in its order
     grabs: bool  # whether the strategy takes held partitions instead of requesting them
-    pins: bool = False  # whether the strategy keeps its partitions for as long as it lives
+    pins: bool = False  # whether the strategy never hands partitions over: their rows are pinned
 
     @property
     def rows(self) -> dict[str, Ownership]:
@@ -255,7 +267,8 @@ def _is_takable(partition: str, now: Situation) -> bool:
         return True
     # Epoch 0: an official SDK owns the row and does not know of hand-overs. A request would make
     # its next renewal fail; it would leave, and the partition would be idle until the deadline.
-    return now.rows[partition].epoch == 0
+    # A legacy host would overwrite the request with its next checkpoint.
+    return now.rows[partition].epoch == 0 or now.rows[partition].legacy
 
 
 def _is_left_to_sdk(
@@ -303,8 +316,8 @@ def claim_reason(before: Ownership | None, host: str, lease_s: float) -> str:
     if before is None or not before.owner:
         return "free"
     if before.owner == host:
-        # own_row: from an earlier run of this host, or from a claim without a response.
-        return "handed_over" if before.unconfirmed else "own_row"
+        # owned_before: from an earlier run of this host, or from a claim without a response.
+        return "handed_over" if before.unconfirmed else "owned_before"
     if before.overdue:
         return "handover_deadline"
     return "owner_expired" if before.expired(lease_s) else "stolen"
@@ -314,7 +327,10 @@ def claim_reason(before: Ownership | None, host: str, lease_s: float) -> str:
 
 
 def start_position(checkpoint: Checkpoint, otherwise: Position) -> Position:
-    """Behind the checkpoint if it has a position (by its offset first, as in all clients)."""
+    """The position after the checkpoint, by its offset if it has one, as in all clients.
+
+    `otherwise` applies if the checkpoint has no position.
+    """
     if checkpoint.offset is not None:
         return Position("offset", checkpoint.offset)
     if checkpoint.sequence is not None:
@@ -382,6 +398,14 @@ class Outcome:
     joined: bool = True  # False after the first cycle of a host: others may not see it yet
     waiting: bool = False  # a partition was requested, or there may be more to take
     hurries: bool = False  # the strategy is eager, and there may be more to claim
+
+
+def is_early(last_s: float, now_s: float, options: ProcessorOptions) -> bool:
+    """Whether less than an interval has passed since the last claims, at `last_s`.
+
+    Four fifths count as an interval: the jitter shortens it, and a timer may be early.
+    """
+    return now_s - last_s < options.interval_s * (1 - 2 * JITTER)
 
 
 def next_delay(outcome: Outcome, options: ProcessorOptions, rng: Random) -> float:

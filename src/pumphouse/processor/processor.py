@@ -1,44 +1,52 @@
-"""Processor, the pull API: it yields partition clients as they are claimed.
-
-    async with Processor(connection, group="$Default", store=store) as processor:
-        async for partition in processor.partitions():
-            tasks.create_task(serve(partition))
+"""Processor, the pull API: your code reads the batches of each partition that is claimed.
 
     async def serve(partition):
         async for batch in partition.batches():
             ...
             await partition.checkpoint()
 
-    Engine -> Processor.partitions -> PartitionClient -> your tasks
+    processor = Processor(connection, group="$Default", store=store)
+    await processor.run(serve)                  # until cancelled or stopped
+
+    Engine -> Processor.run(serve)       -> serve(PartitionClient), one task per partition
+           -> Processor.partitions       -> PartitionClient -> your own tasks
               ^^^^^^^^^ this module
 
-Checkpoint inside the loop: once it has ended, the partition may have another owner. If a loop is
-left early, or ends with an error, its partition is offered again after a back-off.
+Checkpoint inside the loop: once it has ended, the partition may have another owner. If `serve`
+raises, or returns early, only its partition is affected: the error is reported, and the partition
+is served again after a back-off. With `partitions()` your own tasks have to take care of that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, Self
 
 from pumphouse.client.base import DEFAULT_GROUP
 from pumphouse.clock import Clock
+from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
+from pumphouse.processor.checks.values import check_function, check_store
 from pumphouse.processor.engine import Connect, Engine
+from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.pump import Serve
 from pumphouse.processor.reporting import OnError
 
 __all__ = ["Engine", "PartitionClient", "Processor"]
 
+ON_ERROR = "on_error"
 OFFERED_MAX = 2000  # no hub has more partitions, so `put` never waits
 
 
 class Processor:
-    """A host that shares the partitions of a hub with others, and hands you what it owns."""
+    """A host that shares the partitions of a hub with others. Your code iterates over them."""
 
     def __init__(
         self,
@@ -53,6 +61,13 @@ class Processor:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
+        check_store(store)
+        if on_error is not None:
+            check_function("on_error", on_error, "partition", "error")
+        self._serve: Serve | None = None  # what `run` was called with
+        self._consumed = asyncio.Event()  # `run(serve)` or `partitions` was called
+        self._entered = False
+        self._on_error = on_error
         self._offered: asyncio.Queue[PartitionClient] = asyncio.Queue(OFFERED_MAX)
         self.engine = Engine(
             connect,
@@ -62,16 +77,19 @@ class Processor:
             strategy=strategy,
             host=host,
             options=options,
-            on_error=on_error,
+            on_error=None if on_error is None else self._failed,
             clock=clock,
             rng=rng,
         )
+        self._callbacks = CallbackThreads(self.host, ON_ERROR)
 
     def __repr__(self) -> str:
         return repr(self.engine).replace("Engine", "Processor", 1)
 
     async def __aenter__(self) -> Self:
         await self.engine.start()
+        self.engine.call_on_close(self._close)
+        self._entered = True
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -83,35 +101,79 @@ class Processor:
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """The partitions that are ours now."""
+        """The partitions that this host owns now."""
         return self.engine.owned
 
     @property
     def settled(self) -> bool:
         return self.engine.settled
 
-    async def run(self) -> None:
-        """Until cancelled; raises if the processor itself failed."""
-        await self.engine.run()
+    async def run(self, serve: Serve | None = None) -> None:
+        """Serve every partition that is ours with a call of `serve(partition)`.
+
+        Runs until stopped; raises if the processor itself failed. If it is cancelled, it stops the
+        processor first. It starts the processor, unless it is called inside `async with processor`.
+        If `serve` raises, `on_error` is called and the partition is served again after a back-off,
+        from its checkpoint; other partitions continue. OwnershipLost only ends its partition.
+
+        Without `serve` it waits: something else has to iterate over `partitions()`.
+        """
+        if serve is not None:
+            self._serve_with(serve)
+        async with AsyncExitStack() as stack:
+            if serve is not None and not self._entered:
+                await stack.enter_async_context(self)
+            await self.engine.run()
+
+    def _serve_with(self, serve: Serve) -> None:
+        if self._consumed.is_set():
+            raise OptionError(
+                f"the partitions of {self.host} are served already: call run(serve) or "
+                "partitions(), and only one of them"
+            )
+        check_function("serve", serve, "partition")
+        self._serve = serve
+        self.engine.reporter.name_handler(serve)
+        self._consumed.set()
 
     async def stop(self) -> None:
-        """Finish the batches in hand, checkpoint, release, leave. Bounded by `options.stop_s`."""
+        """Finish the current batches, write checkpoints and release all partitions.
+
+        It waits for handlers for at most `options.stop_s`.
+        """
         await self.engine.stop()
 
     def pause(self, partition: str | None = None) -> None:
-        """Hand out no more batches, of one partition or of all; what we own stays ours."""
+        """Deliver no more batches of one partition, or of all. The host keeps its leases."""
         self.engine.pause(partition)
 
     def resume(self, partition: str | None = None) -> None:
+        """Hand out batches again. A partition that poison has stopped is started again."""
         self.engine.resume(partition)
 
+    async def _close(self) -> None:
+        self._callbacks.close()
+
+    async def _failed(self, partition: str | None, error: Exception) -> None:
+        """Call `on_error`: a plain function runs in a thread and cannot block the event loop."""
+        assert self._on_error is not None
+        await self._callbacks.call(ON_ERROR, self._on_error, partition, error)
+
     async def _offer(self, partition: PartitionClient) -> None:
-        await self._offered.put(partition)
-        await partition.wait_until_left()
+        if not await partition.wait_for(self._consumed):
+            return
+        if self._serve is not None:
+            await coroutine_of(self._serve(partition))
+        else:
+            await self._offered.put(partition)
+            await partition.wait_until_left()
 
     async def partitions(self) -> AsyncIterator[PartitionClient]:
-        """Partitions as they become ours; ends when the processor stops."""
-        stopped = asyncio.ensure_future(self.engine.run())
+        """Yield each partition when this host claims it, until the processor stops."""
+        if self._serve is not None:
+            raise OptionError(f"the partitions of {self.host} are served by run(serve) already")
+        self._consumed.set()
+        stopped = asyncio.ensure_future(self.engine.wait())
         try:
             while (partition := await self._next(stopped)) is not None:
                 if partition.reason is None:  # it may have ended while it was queued
@@ -130,3 +192,13 @@ class Processor:
             return None
         finally:
             offered.cancel()
+
+
+def coroutine_of(served: object) -> Awaitable[None]:
+    """What `serve` has returned; OptionError if it is a plain function."""
+    if not inspect.isawaitable(served):
+        raise OptionError(
+            f"serve(partition) returned {served!r}, which cannot be awaited: define it with "
+            "`async def`"
+        )
+    return served

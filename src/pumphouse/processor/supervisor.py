@@ -15,19 +15,23 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pumphouse.errors import (
+    EventsExpired,
     HandlerStuck,
     OwnershipLost,
     PoisonEvent,
     PumphouseError,
     StoreError,
 )
-from pumphouse.processor.partition import PartitionClient
+from pumphouse.leases.model import BEHIND, PAUSED, STOPPED, STUCK
+from pumphouse.processor.health.states import DelayTrend
+from pumphouse.processor.options import STOP
+from pumphouse.processor.partition import PartitionClient, handler_stuck
 from pumphouse.processor.plan import Lease, backoff
 from pumphouse.processor.pump import Pump, Serve
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason, is_cancelled
 
+FAILURES_MAX = 3  # a pump that ended early this often in a row makes no progress
 CANCELLED = "the code that serves the partition awaited a task or future that was cancelled"
-CLEAN = (StopReason.SHUTDOWN, StopReason.HAND_OFF)
 
 
 class PartitionSupervisor:
@@ -43,25 +47,37 @@ class PartitionSupervisor:
         self._serve, self._is_paused = serve, is_paused
         self._pump: Pump | None = None
         self._resumed = asyncio.Event()
-        self._reported: object = None  # the batch that was reported as stuck
+        self._stopped = False  # True after poison or a loss, until the partition is resumed
+        self._failures = 0  # pumps that ended early, in a row
+        self._started_s = 0.0  # when the current pump was started
+        self._delays = DelayTrend()
+        self._accepted: EventsExpired | None = None  # a loss after which it was resumed
+        self._reported: object = None  # the call that was reported as stuck
 
     def __repr__(self) -> str:
         return f"<PartitionSupervisor {self.partition} | {self.term.reason or 'active'}>"
 
     async def run(self) -> bool:
         """Serve until the term ends; True if the partition was then released or handed over."""
-        failures = 0
         while self.term.is_active:
-            started_s = self.host.clock.monotonic()
+            self._started_s = self.host.clock.monotonic()
             await self._serve_once()
             if self.term.is_active:
-                lasted_s = self.host.clock.monotonic() - started_s
-                failures = 1 if lasted_s > self.host.options.backoff_most_s else failures + 1
-                await self._wait(backoff(failures, self.host.options, self.host.rng))
-        return self.term.reason in CLEAN and await self._give_up()
+                is_first = self._has_lasted or self.term.moved_from is not None
+                self._failures = 1 if is_first else self._failures + 1
+                await self._wait(backoff(self._failures, self.host.options, self.host.rng))
+        return self.term.is_clean and await self._give_up()
+
+    @property
+    def _has_lasted(self) -> bool:
+        """Whether the pump has run for so long that its earlier failures are over."""
+        lasted_s = self.host.clock.monotonic() - self._started_s
+        return lasted_s > self.host.options.backoff_most_s
 
     async def _serve_once(self) -> None:
-        self._pump = Pump(self.host, self.term)
+        self._resumed.clear()
+        self._stopped = False
+        self._pump = Pump(self.host, self.term, self._accepted)
         try:
             await self._pump.run(self._serve, lambda: self._is_paused(self.partition))
         except asyncio.CancelledError:
@@ -73,9 +89,16 @@ class PartitionSupervisor:
             if self.term.is_active:  # the row is ours, but the checkpoint has another writer
                 self._failed("pump_failed", fenced)
         except PoisonEvent as poison:
-            self._resumed.clear()  # first: the error callback may resume the partition at once
-            self._failed("event_poisoned", poison)
+            # Raised by the user's own loop; a poison policy has already reported its event.
+            if self.client is None or self.client.poison is not poison:
+                self._stopped = True  # first: the error callback may resume the partition at once
+                self.host.reporter.poisoned(self.partition, poison, STOP)
             await self._wait_for_resume()
+        except EventsExpired as expired:
+            self._stopped = True
+            await self.host.reporter.expired(self.partition, expired)
+            await self._wait_for_resume()
+            self._accepted = expired
         except Exception as error:
             self._failed("pump_failed", error)
         finally:
@@ -92,10 +115,18 @@ class PartitionSupervisor:
         """Keep the partition without serving it, until it is resumed."""
         with suppress(Stopped):
             await self.term.unless_stopped(self._resumed.wait())
+        self._failures = 0
 
     def resume(self) -> None:
-        """Start again after poison has stopped the partition."""
-        self._resumed.set()
+        """Start again after poison, or a gap, has stopped the partition.
+
+        An error callback may call this before the pump has ended. It has no effect on a partition
+        that is being served.
+        """
+        if self._stopped or self.client is None or self.client.poison is not None:
+            for event in ("event_poisoned", "handler_failed"):  # the next one is logged again
+                self.host.reporter.forget(event, self.partition)
+            self._resumed.set()
 
     async def _give_up(self) -> bool:
         lease = self.host.leases.held.get(self.partition)
@@ -110,22 +141,69 @@ class PartitionSupervisor:
 
     @property
     def client(self) -> PartitionClient | None:
-        return self._pump.client if self._pump is not None else None
+        return None if (pump := self._pump) is None else pump.client
+
+    @property
+    def queued_events(self) -> int:
+        """Events that were received and not yet delivered."""
+        return 0 if (pump := self._pump) is None else pump.queued_events
 
     def apply_pause(self) -> None:
         if self.client is not None:
             (self.client.pause if self._is_paused(self.partition) else self.client.resume)()
 
-    def stuck(self) -> HandlerStuck | None:
-        """An error if the current batch has been in hand for too long; only once per batch."""
+    def observe(self) -> None:
+        """Sample the delay of the partition, for its state."""
+        if (client := self.client) is None:
+            return
+        now_s, busy = self.host.clock.monotonic(), client.in_hand_for_s() > 0
+        self._delays.add(now_s, client.batches_handed_out, self._delay_s(client), busy)
+
+    def _delay_s(self, client: PartitionClient) -> float | None:
+        """From the arrival of the last event in the hub until it was handed out."""
+        if client.last is None or client.last.enqueued_ms is None:
+            return None
+        return self.host.clock.now() - client.in_hand_for_s() - client.last.enqueued_ms / 1000
+
+    def state(self) -> str:
+        """The state that the row reports: stopped, stuck, paused or behind; "" if it is served."""
+        if self._stopped or (self.client is not None and self.client.poison is not None):
+            return STOPPED
+        if self.is_stuck or (self._failures >= FAILURES_MAX and not self._has_lasted):
+            return STUCK
+        if self._is_paused(self.partition):
+            return PAUSED
+        return BEHIND if self._delays.grows else ""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the handler has not returned for too long."""
         client, limit_s = self.client, self.host.options.handler_timeout_s
-        if client is None or limit_s is None or client.in_hand_for_s() < limit_s:
+        return client is not None and limit_s is not None and client.in_hand_for_s() >= limit_s
+
+    def stuck(self) -> HandlerStuck | None:
+        """An error if the handler has not returned for too long; only once per call."""
+        if (client := self.client) is None or not self.is_stuck:
             return None
-        batch = (client, client.batches_handed_out)
-        if batch == self._reported:
+        if self.attempt == self._reported:
             return None
-        self._reported = batch
+        self._reported = self.attempt
         return handler_stuck(client)
+
+    @property
+    def attempt(self) -> object:
+        """Identifies the current call of the handler."""
+        client = self.client
+        return client and (client, client.batches_handed_out, client.attempts)
+
+    async def give_up_stuck(self) -> None:
+        """Release the partition though its handler has not returned. A coroutine is cancelled."""
+        if (client := self.client) is None:
+            return
+        await client.finish(clean=True)
+        await self.host.leases.give_up(self.partition, "stuck")
+        self.term.stop(StopReason.LOST)
+        client.interrupt_handler()
 
     def why_late(self) -> PumphouseError:
         """Why the pump did not end in time: its handler, or the store."""
@@ -134,8 +212,3 @@ class PartitionSupervisor:
         return StoreError(
             f"partition {self.partition} was not given up within the time that stop() allows"
         )
-
-
-def handler_stuck(client: PartitionClient) -> HandlerStuck:
-    sequence = client.last.sequence if client.last is not None else None
-    return HandlerStuck(client.id, client.in_hand_for_s(), sequence)

@@ -10,13 +10,15 @@ for events, for a back-off or for a resume. It does not interrupt a handler.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 from pumphouse.client.base import HubClient
 from pumphouse.clock import Clock
+from pumphouse.errors import ConnectionFailed, StoreUnavailable
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.processor.lease_table import LeaseTable
@@ -53,6 +55,41 @@ class Stopped(Exception):
     """The term stops: the awaited result is no longer needed."""
 
 
+class PartitionEnded(Exception):
+    """This host stops serving the partition; the batch in hand was not handled."""
+
+
+@asynccontextmanager
+async def hub_within(seconds: float, what: str, where: str) -> AsyncGenerator[None, None]:
+    """ConnectionFailed with the name of the call if the hub does not respond in time."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError as error:
+        raise ConnectionFailed(f"{what}: {where} {no_response(limit, seconds, error)}") from None
+
+
+@asynccontextmanager
+async def store_within(seconds: float, what: str) -> AsyncGenerator[None, None]:
+    """StoreUnavailable with the name of the call if the store does not respond."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError as error:
+        raise StoreUnavailable(
+            f"{what}: the checkpoint store {no_response(limit, seconds, error)}"
+        ) from None
+    except OSError as error:  # of a store of the user's own
+        raise StoreUnavailable(f"{what}: {error!r}") from error
+
+
+def no_response(limit: asyncio.Timeout, seconds: float, error: TimeoutError) -> str:
+    """The end of a sentence: what a call that timed out did not do."""
+    if limit.expired() or not str(error):
+        return f"did not respond within {seconds:g} s"
+    return f"did not respond: {error}"
+
+
 def is_cancelled() -> bool:
     """Whether the current task itself is being cancelled, and not only something it awaited."""
     task = asyncio.current_task()
@@ -65,6 +102,8 @@ class OwnershipTerm:
     def __init__(self, partition: str, epoch: int, leases: LeaseTable) -> None:
         self.partition, self.epoch = partition, epoch
         self.reason: StopReason | None = None
+        # The last handled event before the checkpoint was moved by hand; None: it was not moved.
+        self.moved_from: int | None = None
         self._leases = leases
         self._waits: list[asyncio.Timeout] = []
 
@@ -77,6 +116,11 @@ class OwnershipTerm:
         return self.reason is not StopReason.LOST and self._leases.is_valid(
             self.partition, self.epoch
         )
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the partition is handed over or released in good order."""
+        return self.reason in (StopReason.SHUTDOWN, StopReason.HAND_OFF)
 
     @property
     def is_active(self) -> bool:

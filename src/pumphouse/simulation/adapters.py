@@ -1,7 +1,8 @@
 """Adapters that run a simulated host with each API of the real processor.
 
-pull       Processor: partition clients, a task for each
-push       EventProcessorHost: a class; functions: the same host with two functions
+pull       Processor: a task for each partition client
+push       EventProcessorHost with a class
+functions  EventProcessorHost with a function
 fixed      FixedPartitionProcessor
 
 Fleet -> open_adapter -> Processor | EventProcessorHost | FixedPartitionProcessor
@@ -12,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from pumphouse.client.base import HubClient
 from pumphouse.clock import Clock
-from pumphouse.errors import OptionError, OwnershipLost, PumphouseError
+from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
@@ -28,6 +29,7 @@ from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import (
     EventProcessorOptions,
+    ExceptionReceived,
     PartitionManagerOptions,
     ProcessorOptions,
 )
@@ -35,8 +37,10 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.simulation.handler import SimulatedHandler
 
+# The APIs, as in the table above. A scenario has one in its field `face`.
 FACES = ("pull", "push", "functions", "fixed")
-BY_HAND = 0.2  # the share of batches that the handler checkpoints itself
+MANUAL_SHARE = 0.2  # share of the batches whose checkpoint the handler writes itself
+CALLBACK_SHARE = 0.5  # share of calls of `close` and `process_error` that checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,21 @@ class HostAdapter(Protocol):
     async def stop(self) -> None: ...
 
 
-async def checkpoint(parts: HostParts, by_hand: Any) -> None:
-    """Checkpoint in the handler, for a share of the batches. A failure is only reported."""
-    if parts.rng.random() < BY_HAND:
-        parts.handler.checks.figures.by_hand += 1
-        try:
-            await by_hand()
-        except OwnershipLost:
-            raise
-        except PumphouseError as failed:
-            parts.report(None, failed)
+async def checkpoint_some(
+    parts: HostParts, partition: PartitionClient, share: float = MANUAL_SHARE
+) -> None:
+    """Checkpoint as user code does, for a share of the calls."""
+    if parts.rng.random() >= share:
+        return
+    checks = parts.handler.checks
+    checks.figures.by_hand += 1
+    try:
+        await partition.checkpoint()
+    except OwnershipLost:
+        raise
+    except Exception as failed:
+        checks.checkpoint_raised(parts.handler.process, partition.id, failed)
+        raise
 
 
 class PullAdapter:
@@ -99,30 +108,26 @@ class PullAdapter:
         return self.processor.engine
 
     async def start(self) -> None:
-        await self.engine.start()
-        self._task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                async for partition in self.processor.partitions():
-                    tasks.create_task(self._serve(partition))
-        except ExceptionGroup as failed:  # not raised by a handler: the host itself has failed
-            self.parts.report(None, failed)
+        await self.processor.__aenter__()
+        self._task = asyncio.create_task(self.processor.run(self._serve))
 
     async def _serve(self, partition: PartitionClient) -> None:
-        """Report what the handler raises and end the loop: the partition is offered again."""
-        with suppress(OwnershipLost):
-            async with aclosing(partition.batches()) as batches:
-                async for batch in batches:
-                    try:
-                        await self.parts.handler.handle(partition, batch)
-                    except OwnershipLost:
-                        return
-                    except Exception as raised:
-                        self.parts.handler.checks.figures.left_early += 1
-                        return self.parts.report(partition.id, raised)
-                    await checkpoint(self.parts, partition.checkpoint)
+        """A loop that checkpoints at its end too, however it ends."""
+        in_user_code = False
+        try:
+            async for batch in partition.batches():
+                in_user_code = True
+                await self.parts.handler.handle(partition, batch)
+                await checkpoint_some(self.parts, partition)
+                in_user_code = False
+        except Exception as failed:
+            if not in_user_code:  # the host itself has failed
+                self.parts.report(None, ExceptionGroup("batches", [failed]))
+            self.parts.handler.checks.loop_left(self.parts.handler.process, partition.id)
+            raise
+        finally:
+            with suppress(OwnershipLost):
+                await checkpoint_some(self.parts, partition, CALLBACK_SHARE)
 
     async def stop(self) -> None:
         await self.processor.stop()
@@ -135,6 +140,7 @@ class PushAdapter:
 
     def __init__(self, parts: HostParts, *, functions: bool = False) -> None:
         self.parts, self.functions = parts, functions
+        self._reported: list[Exception] = []  # by `process_error`; `on_exception` follows
         options = parts.options
         self.host = EventProcessorHost(
             parts.name,
@@ -146,7 +152,7 @@ class PushAdapter:
             rng=parts.rng,
         )
         self.options = EventProcessorOptions(
-            on_exception=lambda error: parts.report(error.partition, error.exception),
+            on_exception=self._report_once,
             poison=options.poison,
             checkpoints=options.checkpoints,
             handler_timeout_s=options.handler_timeout_s,
@@ -168,20 +174,31 @@ class PushAdapter:
 
     async def on_message(self, context: PartitionContext, event: Event) -> None:
         await self.parts.handler.handle(context.partition, [event])
-        await checkpoint(self.parts, context.checkpoint)
+        await checkpoint_some(self.parts, context.partition)
 
     async def open(self, context: PartitionContext) -> None:
         """Nothing to prepare."""
 
     async def close(self, context: PartitionContext, reason: CloseReason) -> None:
-        """Nothing to clean up."""
+        with suppress(OwnershipLost):
+            await checkpoint_some(self.parts, context.partition, CALLBACK_SHARE)
 
     async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
         await self.parts.handler.handle(context.partition, messages)
-        await checkpoint(self.parts, context.checkpoint)
+        await checkpoint_some(self.parts, context.partition)
+
+    def _report_once(self, received: ExceptionReceived) -> None:
+        if received.exception in self._reported:
+            self._reported.remove(received.exception)
+        else:
+            self.parts.report(received.partition, received.exception)
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:
-        """Nothing to do: `on_exception` reports the error."""
+        """Report the error here: `on_exception` waits for this method, which may checkpoint."""
+        self._reported.append(error)
+        self.parts.report(context.partition_id, error)
+        with suppress(OwnershipLost):
+            await checkpoint_some(self.parts, context.partition, CALLBACK_SHARE)
 
 
 class FixedAdapter:
@@ -197,6 +214,8 @@ class FixedAdapter:
             lease_s=parts.options.lease_s,
             renew_s=parts.options.renew_s,
             poison=parts.options.poison,
+            should_checkpoint=parts.options.checkpoints.on,
+            checkpoint_on_stop=parts.options.checkpoint_on_stop,
             clock=parts.clock,
             rng=parts.rng,
         )
@@ -209,6 +228,7 @@ class FixedAdapter:
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
         await self.parts.handler.handle(partition, batch)
+        await checkpoint_some(self.parts, partition)
 
     async def _failed(self, partition: str | None, failed: Exception) -> None:
         self.parts.report(partition, failed)
@@ -231,4 +251,4 @@ def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
             return PushAdapter(parts, functions=True)
         case "fixed":
             return FixedAdapter(parts, share)
-    raise OptionError(f"unknown face {face!r}: use one of {', '.join(FACES)}")
+    raise OptionError(f"invalid processor API {face!r}: use one of {', '.join(FACES)}")

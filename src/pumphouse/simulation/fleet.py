@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from pumphouse.errors import PoisonEvent
 from pumphouse.leases.model import Group
-from pumphouse.processor.engine import choose_strategy
+from pumphouse.leases.strategies import choose_strategy
+from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import STOP, ProcessorOptions
 from pumphouse.simulation.adapters import HostAdapter, HostParts, open_adapter
 from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
@@ -23,6 +25,7 @@ from pumphouse.simulation.history import History
 from pumphouse.simulation.hub import HUB, NAMESPACE, SimHub
 from pumphouse.simulation.invariants.checks import Checks
 from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
+from pumphouse.simulation.operator import Operator
 from pumphouse.simulation.store import HostStore, SimStore
 
 LINGER_S = 90.0  # how long a hub may keep the connection of a dead host
@@ -78,6 +81,7 @@ class Fleet:
         self.starting: set[str] = set()
         self.faults: Faults = NO_FAULTS
         self.faults_ended = asyncio.Event()
+        self.operator = Operator(self)
         self._starts: Counter[str] = Counter()  # by name
         self._names_used = 0
         self._running: dict[asyncio.Task[Any], None] = {}
@@ -96,6 +100,7 @@ class Fleet:
         if faults is NO_FAULTS:
             self.hub.unreachable_until_s = self.store.unreachable_until_s = 0.0
             self.faults_ended.set()
+            self.operator.repair_all()
         else:
             self.faults_ended.clear()
 
@@ -107,7 +112,10 @@ class Fleet:
 
     @property
     def share(self) -> int:
-        """How many partitions each fixed host claims: enough for a grown hub and one host less."""
+        """How many partitions each fixed host claims.
+
+        It is enough for all partitions, even if the hub has grown and one host is missing.
+        """
         return -(-self.partitions_max // max(1, self.size - 1))
 
     async def add(self, name: str = "") -> Host:
@@ -118,7 +126,13 @@ class Fleet:
         self._starts[name] += 1
         process, rng = HostProcess(name, self._starts[name]), self.child()
         handler = SimulatedHandler(
-            process, self.checks, self.child(), self.injected, self.faults_ended, self.handler
+            process,
+            self.checks,
+            self.child(),
+            self.injected,
+            self.faults_ended,
+            self.handler,
+            self.operator.repaired,
         )
         store = HostStore(self.store, process, self.child(), self.injected)
         handler.faults = store.faults = self.faults
@@ -162,6 +176,8 @@ class Fleet:
     def _reported(self, process: HostProcess, partition: str | None, failed: Exception) -> None:
         if not process.dead:
             self.checks.reported(process, partition, failed)
+            if isinstance(failed, PoisonEvent):
+                self.operator.poison_reported(failed)
 
     def crash(self, host: Host) -> None:
         """kill -9. The hub may keep its connection for a while."""
@@ -188,7 +204,7 @@ class Fleet:
     async def leave(self, host: Host) -> None:
         """Stop a host gracefully, within its time limit (I13)."""
         self.hosts.pop(host.name)
-        # The handler, then four calls to the store; then callbacks, and closing what was opened.
+        # Time for the handler (stop_s), for four calls to the store, and for callbacks and closing.
         bound_s = host.adapter.engine.options.stop_s + 6 * self.options.store_s + 1.0
         fault_free = self.faults is NO_FAULTS
         stopping = self.loop.create_task(
@@ -202,7 +218,7 @@ class Fleet:
         elif fault_free and self.faults is NO_FAULTS:
             self._check_left(host)
         self.checks.record("host", f"{host.process} has stopped")
-        # Tasks that it left running end with its process.
+        # Tasks that the host has left running end with its process.
         self.loop.kill(host.process)
         self.checks.process_died(host.process)
         self.hub.drop(host.process)
@@ -252,13 +268,15 @@ class Fleet:
         log = self.hub.logs[partition]
         bodies = [b"%d" % (log.end + n) for n in range(rng.randint(*BURST))]
         poison = self.faults.poison
-        # With a policy that stops the partition for good, poison proves nothing.
-        if poison and self.face != "pull" and self.options.poison.then != STOP:
+        # With STOP the handler raises until the operator has repaired it.
+        stops = self.options.poison.then == STOP
+        if poison and self.face != "pull":  # the pull API has no poison policy
             for n in range(len(bodies)):
                 if rng.random() < poison:
                     bodies[n] = POISON
                     self.injected["poison"] += 1
-                    self.checks.poisoned(partition, log.end + n)
+                    record = self.checks.broken if stops else self.checks.poisoned
+                    record(partition, log.end + n)
         self.hub.publish(partition, bodies)
 
     def expire(self, partition: str, kept: int) -> int:
@@ -276,6 +294,9 @@ class Fleet:
             self.publish(partition, rng)
 
     # -- state -------------------------------------------------------------------------------------
+
+    def engines(self) -> list[Engine]:
+        return [host.adapter.engine for host in self.hosts.values()]
 
     def owned(self) -> dict[str, int]:
         return {name: len(host.adapter.engine.owned) for name, host in self.hosts.items()}

@@ -10,12 +10,12 @@ import asyncio
 import inspect
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pumphouse.errors import OwnershipLost
+from pumphouse.errors import ConnectionFailed, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.processor.options import SKIP
 from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
@@ -29,15 +29,23 @@ MESSAGE_CHARS_MAX = 300  # of an exception
 SPARED_EVENTS = 100  # as many as the largest batch has
 
 
+OUTAGE = 0.3  # the share of injected exceptions that are an outage
+OUTAGE_S = (1.0, 30.0)
+
+
 class InjectedError(Exception):
     """An injected exception of a handler."""
 
 
+class InjectedOutage(ConnectionFailed):
+    """A hub to which the handler sends is away for a while."""
+
+
 @dataclass(slots=True)
 class FailedAttempts:
-    """How often a handler failed with a batch of a partition client, or a part of it."""
+    """How often a handler failed on one batch, or on a part of it."""
 
-    batch: tuple[Any, int]
+    batch: tuple[Any, int]  # the partition client, and the number of the batch
     times: int = 0
 
 
@@ -52,11 +60,14 @@ class SimulatedHandler:
         injected: Counter[str],
         faults_ended: asyncio.Event,
         handler: Handler | None = None,
+        repaired: Container[tuple[str, int]] = frozenset(),
     ) -> None:
+        self.repaired = repaired  # poison events on which it no longer raises
         self.process, self.checks, self.rng, self.injected = process, checks, rng, injected
         self.handler, self.faults_ended = handler, faults_ended
         self.faults: Faults = NO_FAULTS
         self.has_poison_policy = True  # False for a loop of the user's own
+        self._away_until_s = 0.0  # of the hub to which it sends
         self._spared: dict[str, int] = {}  # by partition: no injected exception up to this event
         self._failed: dict[str, FailedAttempts] = {}  # by partition
 
@@ -68,7 +79,7 @@ class SimulatedHandler:
         try:
             await self._call(partition, batch)
         except BaseException as raised:
-            by_user = is_users(raised)
+            by_user = is_from_user_handler(raised)
             error = describe(raised) if by_user else type(raised).__name__
             self.checks.handler_raised(call, error)
             skipped = self._is_skipped(partition, batch)
@@ -98,7 +109,7 @@ class SimulatedHandler:
 
     async def _inject_faults(self, partition: str, batch: Sequence[Event]) -> None:
         last = batch[-1].sequence or 0
-        if any(event.body == POISON for event in batch):
+        if any(self._is_poison(partition, event) for event in batch):
             self._spared[partition] = last + SPARED_EVENTS
             raise InjectedError("poison")
         if self._draw("handler_stuck"):
@@ -107,10 +118,20 @@ class SimulatedHandler:
             await asyncio.sleep(self.rng.uniform(*SLOW_S))
         elif self.rng.random() < 0.3:
             await asyncio.sleep(self.rng.uniform(0.001, 0.3))
-        # An event that is retried alone has one attempt: raising again would skip a good event.
+        if asyncio.get_running_loop().time() < self._away_until_s:
+            raise InjectedOutage("the hub to which the handler sends is away")
+        # After the last retry of a batch each of its events is tried alone, once. An injected
+        # exception in that attempt would make the processor skip a valid event.
         if last > self._spared.get(partition, -1) and self._draw("handler_raises"):
+            if self.rng.random() < OUTAGE:
+                away_s = self.rng.uniform(*OUTAGE_S)
+                self._away_until_s = asyncio.get_running_loop().time() + away_s
+                raise InjectedOutage("the hub to which the handler sends is away")
             self._spared[partition] = last + SPARED_EVENTS
             raise InjectedError("at random")
+
+    def _is_poison(self, partition: str, event: Event) -> bool:
+        return event.body == POISON and (partition, event.sequence or 0) not in self.repaired
 
     async def _hang(self, seconds: float) -> None:
         try:
@@ -127,9 +148,10 @@ class SimulatedHandler:
         return False
 
 
-def is_users(raised: BaseException) -> bool:
+def is_from_user_handler(raised: BaseException) -> bool:
     """Whether the user's handler raised, and neither a fault nor a lost partition is the reason."""
-    return isinstance(raised, Exception) and not isinstance(raised, InjectedError | OwnershipLost)
+    injected = InjectedError | InjectedOutage | OwnershipLost
+    return isinstance(raised, Exception) and not isinstance(raised, injected)
 
 
 def describe(raised: BaseException) -> str:

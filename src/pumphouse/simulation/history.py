@@ -33,6 +33,7 @@ class History:
 
     @property
     def events(self) -> int:
+        """The number of records."""
         return self.kinds.total()
 
     def last(self, count: int = 40, about: str = "") -> list[str]:

@@ -266,8 +266,16 @@ class SimReader:
     def attach(self, *, first: bool = False) -> None:
         self._number = self.client.sim_hub.admit(self._log, self.options, self)
         self._attached = True
-        if first:
-            self.client.sim_hub.reader_opened(self.client.process, self.options, self._next)
+        # A host opens a reader without an epoch only to check its access.
+        if first and self.options.epoch is not None:
+            self.client.sim_hub.reader_opened(self.client.process, self.options, self._first_new)
+
+    @property
+    def _first_new(self) -> int:
+        """The first new event. At an inclusive position the reader returns an old event first."""
+        position = self.options.position
+        repeats = position.inclusive and position.value == str(self._next)
+        return self._next + 1 if repeats else self._next
 
     def end_with(self, error: Exception) -> None:
         """End the reader with an error; prefetched events are still returned."""

@@ -1,7 +1,8 @@
 """Checks of a fleet in a fault-free phase: it recovers, shares evenly, rests, and survives a crash.
 
 Safety is checked all the time (invariants/). The checks here apply only to a fleet without faults:
-it must settle within a bounded time, and then nothing may move.
+it must settle within a bounded time, and then nothing may move. The texts of I3 and so on are in
+invariants/records.py.
 
     fault schedule -> FaultFreePhase -> I3, I6, I7, I8, I9, I10, I12, I13
                       ^^^^^^^^^^^^^^ this module
@@ -133,6 +134,7 @@ class FaultFreePhase:
         """
         fleet, checks = self.fleet, self.fleet.checks
         window_s = REST_CYCLES * max(self.interval_s, fleet.options.renew_s)
+        await asyncio.sleep(SLACK_S)  # the pumps of the last moves still read their checkpoints
         start = self._rest_start()
         worst = await self._watch(window_s)
         moves, claims, releases = (
@@ -140,11 +142,11 @@ class FaultFreePhase:
         )
         moves += sum(bool(row.successor) for row in fleet.store.rows.values())  # requested
         if claims or releases or (moves and not self.by_rate):
-            text = f"something moved at rest: {start.moved} before, {self._moved()} now"
+            text = f"moves, claims, releases at rest: {start.moved} before, {self._moved()} now"
             checks.add_violation("I7", text)
-        # By rate, half of an exchange may be done, but every partition has an owner meanwhile.
+        # With steady:rates, half of an exchange may be done, but every partition has an owner.
         if self.even and worst > 1 + 2 * self.by_rate:
-            checks.add_violation("I7", f"at rest some host had {worst} more than another")
+            checks.add_violation("I7", f"at rest a host owned {worst} partitions more than another")
         self._check_budget(start, window_s, moves)
         self._check_checkpoints()
 
@@ -186,7 +188,11 @@ class FaultFreePhase:
         return figures.by_hand + (figures.handled / every if every else 0)
 
     def _started_over(self) -> int:
-        """How many loops the user's handler has ended; some of them have yet to start again."""
+        """How many reading loops may have restarted.
+
+        These are the loops that an exception of the user's handler ended, and one for each
+        partition that such an exception delays now.
+        """
         checks = self.fleet.checks
         return checks.figures.left_early + sum(map(checks.is_held_up, checks.partitions))
 
@@ -194,7 +200,7 @@ class FaultFreePhase:
         """How many checkpoints the policy may write in this time, and one that was due before."""
         fleet, every_s = self.fleet, self.fleet.options.checkpoints.every_s
         if fleet.handler is not None:
-            return math.inf  # it may write any number
+            return math.inf  # the user's handler may write any number
         return len(fleet.hub.partitions) * (2 + (seconds / every_s if every_s else 0))
 
     def _check_checkpoints(self) -> None:
@@ -208,7 +214,7 @@ class FaultFreePhase:
             late_s = 0.0 if since_s is None else fleet.loop.time() - since_s
             retained = record.last_handled >= record.first_retained
             if late_s > most_s and retained:
-                text = f"what was handled of {partition} {late_s:.0f} s ago is in no checkpoint"
+                text = f"events of {partition} handled {late_s:.0f} s ago are in no checkpoint"
                 fleet.checks.add_violation("I6", text, partition)
 
     async def _watch(self, seconds: float) -> int:

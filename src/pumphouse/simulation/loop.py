@@ -19,13 +19,13 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 STARTED_S = 1_000.0
-WALL_S = 1_700_000_000.0  # the wall clock when the loop starts
+WALL_S = 1_700_000_000.0  # the wall clock at time 0 of the loop; the loop starts at STARTED_S
 TURNS_MAX = 100_000  # at one instant: more means an endless loop
 CANCELLED_MAX = 200  # cancelled timers; more are removed
 
 
 class HostProcess:
-    """One process of one host: a restart is a new process with the same name."""
+    """One process of one host. A restart is a new process of the same name with the next `life`."""
 
     __slots__ = ("dead", "deferred", "frozen", "life", "name", "tasks")
 
@@ -46,7 +46,7 @@ CURRENT_PROCESS: ContextVar[HostProcess | None] = ContextVar(
 
 
 class SimulationStalled(RuntimeError):
-    """No callback is due and no timer is set: a bug of the simulation itself."""
+    """Nothing is scheduled, or a task loops without waiting: a bug of the simulation itself."""
 
 
 class ScheduledCall:
@@ -227,7 +227,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._due.extend(deferred)
 
     def kill(self, process: HostProcess) -> None:
-        """End a host as kill -9 does. Its code unwinds, but none of its calls takes effect."""
+        """End a host as kill -9 does: its tasks are cancelled, and new calls have no effect."""
         process.dead = True
         for task in list(process.tasks):
             task.cancel()

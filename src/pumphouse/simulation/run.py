@@ -26,7 +26,7 @@ from pumphouse.simulation.invariants.records import Figures, Violation
 from pumphouse.simulation.liveness import FaultFreePhase
 from pumphouse.simulation.loop import STARTED_S, SimLoop
 
-FAULTY_PHASE_S = 3000.0  # at most, of every hour
+FAULTY_PHASE_S = 3000.0  # at most; a fault-free phase follows
 OPTIONS = ProcessorOptions(
     checkpoints=CheckpointPolicy(every_events=20, every_s=15.0),
     poison=PoisonPolicy(retries=3, then=SKIP),
@@ -44,7 +44,7 @@ class Scenario:
     seed: int = 1
     faults: Faults = DEFAULT
     strategy: str = "steady"
-    face: str = "pull"  # pull, push, functions, fixed
+    face: str = "pull"  # the processor API: pull, push, functions, fixed
     store: str = "memory"  # memory, blob, bloblease: the semantics of the store
     options: ProcessorOptions | None = None  # OPTIONS by default
     burst_s: float = 40.0  # the mean time between two bursts of events of a partition
@@ -69,13 +69,13 @@ class Result:
     violations: tuple[Violation, ...]
     scene: tuple[str, ...]  # the history before the first violation
     digest: str  # of the whole history
-    events: int  # of the history
+    events: int  # number of entries in the history
     simulated_s: float
     took_s: float
     faults: dict[str, int]
     calls: dict[str, int]  # to the store, by kind
-    refused: int  # of the writes
-    sent: int
+    refused: int  # number of refused writes
+    sent: int  # number of events sent to the hub
     figures: Figures
     handler_failed: str | None = None  # the first exception of your handler, and its event
 
@@ -122,7 +122,7 @@ def simulate(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Disable the processor's log: injected faults are not worth a line."""
+    """Disable the processor's log: it would report every injected fault."""
     log = logging.getLogger("pumphouse.processor")
     before, log.disabled = log.disabled, True
     try:

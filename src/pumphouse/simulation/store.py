@@ -39,33 +39,40 @@ from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.loop import HostClock, HostProcess, SimLoop
 
 SEMANTICS = ("memory", "blob", "bloblease")
-WHY = "the store did not respond (injected fault)"
+NO_RESPONSE = "the store did not respond (injected fault)"
 SLOW_S_MAX = 15.0  # longer than the default deadline of a caller
 LATE_S_MAX = 3 * SLOW_S_MAX  # no call arrives later than this
-MEMBER_KEPT_S = 2 * 3600.0  # hosts with a limit write hourly; most hosts live for minutes
+# A host with a limit writes its member record every hour, so records are kept for longer than that.
+# Real stores keep them for a day; here most hosts live for minutes, and records would accumulate.
+MEMBER_KEPT_S = 2 * 3600.0
 T = TypeVar("T")
 
 
 class StoreObserver(Protocol):
-    """Receives every granted write when it takes effect."""
+    """Receives the writes that take effect, what hosts send and receive, and injected faults."""
 
-    def row_written(
-        self, process: HostProcess, before: Ownership | None, row: Ownership
-    ) -> None: ...
+    def row_written(self, process: HostProcess, before: Ownership | None, row: Ownership) -> None:
+        """A write of a row took effect."""
 
-    def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
+    def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
+        """A host received the grant of a write that it sent at `sent_s`."""
 
-    def row_received(self, process: HostProcess, row: Ownership, sent_s: float) -> None: ...
+    def row_received(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
+        """A host received a row in the response to a call that it sent at `sent_s`."""
 
-    def checkpoint_sent(self, process: HostProcess, checkpoint: Checkpoint) -> None: ...
+    def checkpoint_sent(self, process: HostProcess, checkpoint: Checkpoint) -> None:
+        """A host sends a checkpoint."""
 
     def checkpoint_written(
         self, process: HostProcess, before: Checkpoint | None, checkpoint: Checkpoint
-    ) -> None: ...
+    ) -> None:
+        """A write of a checkpoint took effect."""
 
-    def store_misused(self, process: HostProcess, why: StoreMisused) -> None: ...
+    def store_misused(self, process: HostProcess, why: StoreMisused) -> None:
+        """A host sent a row that cannot follow the stored one."""
 
-    def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None: ...
+    def store_failed(self, process: HostProcess, kind: str, partitions: Sequence[str]) -> None:
+        """A fault was injected into a call: it fails or is delayed."""
 
 
 class SimStore:
@@ -82,7 +89,8 @@ class SimStore:
             lease_s,
             semantics,
         )
-        # A renewal may be delayed by the network, and postpones a deadline by that time.
+        # The network may delay a renewal. The renewal then postpones the deadline of a waiting
+        # successor by this delay.
         self.memory = MemoryStore(
             HostClock(), put_off_s_max=LATE_S_MAX + 5.0, member_kept_s=MEMBER_KEPT_S
         )
@@ -97,7 +105,7 @@ class SimStore:
         self.unreachable_until_s = 0.0
 
     def in_doubt(self) -> list[str]:
-        """Owned rows whose last write had no response: the next one will be refused."""
+        """Owned rows whose last write got no response. The next write, with an old etag, fails."""
         rows = self.rows.items()
         return [p for p, row in rows if row.owner and self.received_etags.get(p) != row.etag]
 
@@ -216,8 +224,8 @@ class HostStore:
             listing, at_s = self._previous
             return await self._travel(lambda: aged_listing(listing, now_s - at_s))
         listing = await self._read(self.store.list_rows)
-        # Its ages were computed before the response travelled back: they are too low, and never
-        # too high, as in a stale response of a real store.
+        # The ages in the listing were computed before the response travelled back. They are too low
+        # and never too high, as in a stale response of a real store.
         self._previous = (listing, asyncio.get_running_loop().time())
         return listing
 
@@ -227,7 +235,8 @@ class HostStore:
             return await self._travel(lambda: previous)
         try:
             checkpoints = await self._read(self.store.list_checkpoints)
-        except StoreUnavailable:  # a checkpoint in doubt is read before it is written again
+        except StoreUnavailable:
+            # This may prevent a write: a checkpoint in doubt is read before it is written again.
             self.store.observer.store_failed(self.process, "failed", ())
             raise
         self._previous_checkpoints = list(checkpoints)
@@ -236,7 +245,7 @@ class HostStore:
     async def _read(self, read: Callable[[], T]) -> T:
         if self._draw("failed"):
             await self._travel(lambda: None)
-            raise StoreUnavailable(WHY)
+            raise StoreUnavailable(NO_RESPONSE)
         return await self._travel(read)
 
     # -- writing -----------------------------------------------------------------------------------
@@ -249,7 +258,9 @@ class HostStore:
         arriving = [row for row, fault in drawn if fault != "before"]
         responses = iter(await self._travel(lambda: self._claim(arriving)))
         outcomes = [
-            Unknown(row, WHY) if fault == "before" else _received(next(responses), row, fault)
+            Unknown(row, NO_RESPONSE)
+            if fault == "before"
+            else _received(next(responses), row, fault)
             for row, fault in drawn
         ]
         for outcome in outcomes:
@@ -271,11 +282,11 @@ class HostStore:
         if fault == "before":
             await self._travel(lambda: None)
             self.store.observer.store_failed(self.process, fault, [checkpoint.partition])
-            return Unknown(checkpoint, WHY)
+            return Unknown(checkpoint, NO_RESPONSE)
         outcome = await self._travel(
             lambda: self.store.update(self.process, checkpoint, rewind), [checkpoint.partition]
         )
-        return Unknown(checkpoint, WHY) if fault == "after" else outcome
+        return Unknown(checkpoint, NO_RESPONSE) if fault == "after" else outcome
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
         await self._read(lambda: self.store.beat(name, max_partitions))
@@ -293,12 +304,13 @@ class HostStore:
         return False
 
     def _write_fault(self) -> str:
+        """The fault of a write: "before" loses the request, "after" the response; "" for none."""
         return "before" if self._draw("before") else "after" if self._draw("after") else ""
 
     def _delay_s(self) -> float:
         return self.rng.uniform(0.001, 0.02)
 
-    async def _travel(self, act: Callable[[], T], about: Sequence[str] = ()) -> T:
+    async def _travel(self, act: Callable[[], T], partitions: Sequence[str] = ()) -> T:
         """Run `act` at the store after one delay, and return its result after another."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
@@ -311,13 +323,13 @@ class HostStore:
                 request_s = slow_s
             else:
                 response_s = slow_s
-            self.store.observer.store_failed(self.process, "slow", about)
+            self.store.observer.store_failed(self.process, "slow", partitions)
         if loop.time() < self.store.unreachable_until_s:
-            self.store.observer.store_failed(self.process, "away", about)
+            self.store.observer.store_failed(self.process, "away", partitions)
             outage_s = self.store.unreachable_until_s - loop.time()
             if self.rng.random() < 0.5 or outage_s > 2 * SLOW_S_MAX:
                 await asyncio.sleep(self.rng.uniform(1.0, SLOW_S_MAX))
-                raise StoreUnavailable(WHY)
+                raise StoreUnavailable(NO_RESPONSE)
             request_s += outage_s  # some calls without a response take effect after the outage
         response: asyncio.Future[T] = loop.create_future()
         loop.call_later(
@@ -347,7 +359,7 @@ def _respond(response: asyncio.Future[Any], failed: Exception | None, result: An
 
 
 def _received(outcome: ClaimOutcome, row: Ownership, fault: str) -> ClaimOutcome:
-    return Unknown(row, WHY) if fault == "after" else outcome
+    return Unknown(row, NO_RESPONSE) if fault == "after" else outcome
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:

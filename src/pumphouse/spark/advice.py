@@ -1,4 +1,4 @@
-"""Adds to errors of the hub which option of the query to check.
+"""Completes errors of the hub with the option of the query to check.
 
 Errors of a client name hosts, keys and hubs; the author of a query knows options. Errors keep their
 class.
@@ -53,12 +53,13 @@ def advise_on_keys(identity: HubIdentity) -> str:
 def no_response_error(identity: HubIdentity) -> ConnectionFailed:
     seconds = identity.operation_timeout_s
     return ConnectionFailed(
-        f"hub {identity.hub} did not respond within {seconds:g} s (operationTimeout)"
+        f"hub {identity.hub} did not respond within {seconds:g} s (operationTimeout); check that "
+        f"{identity.connection.host} is reachable, or raise operationTimeout"
     )
 
 
 def no_such_group_error(group: str, hub: str, failed: HubNotFound) -> OptionError:
     return OptionError(
-        f"invalid consumerGroup {group!r}: hub {hub} has no such group: {failed} Create it, or "
-        "leave the option out to read as $Default"
+        f"invalid consumerGroup {group!r}: hub {hub} has no such group: "
+        f"{str(failed).rstrip('.')}. Create it, or leave the option out to read as $Default"
     )

@@ -2,8 +2,8 @@
 
 This is the only list. Parsing, defaults and error texts come from it (option_values.py), and
 `scripts/spark_options.py` writes the table of docs/spark.md from it. Names are those of Azure's
-Scala connector where it has the option. They are read in any case, with or without the prefix
-`eventhubs.`.
+Scala connector where it has the option. Upper and lower case are the same, and the prefix
+`eventhubs.` is optional.
 
     options of a query -> CATALOGUE -> OptionValues -> options.py
                           ^^^^^^^^^ this module
@@ -25,7 +25,7 @@ STREAM, BATCH, FIXED = "stream", "batch", "fixed:N"
 @dataclass(frozen=True, slots=True)
 class Option:
     """`kind` is how the value is parsed: text, secret, flag, count, size, duration, position,
-    positions, words.
+    positions, timestamp, words.
 
     `least` and `most` bound counts and sizes; a duration with a `least` must be above zero.
     """
@@ -68,6 +68,13 @@ CATALOGUE = (
         "secret",
         side=BOTH,
         help="connection string of the hub, or of its namespace if `name` is given",
+    ),
+    Option(
+        "alias",
+        "text",
+        side=BOTH,
+        help="the connection string is in the variable PUMPHOUSE_CONNECTION_ALIAS of the driver's "
+        "environment, see [sql.md](sql.md#without-secrets)",
     ),
     Option(
         "fullyQualifiedNamespace",
@@ -116,7 +123,11 @@ CATALOGUE = (
         "positions",
         help="where to start, by partition; the others use `startingPosition`",
     ),
-    Option("startingTimestamp", "position", help="startingPosition as a time"),
+    Option(
+        "startingTimestamp",
+        "timestamp",
+        help="startingPosition as a time: ISO text, or milliseconds since 1970",
+    ),
     Option("endingPosition", "position", help="where a batch query ends; latest by default"),
     Option(
         "endingPositions",
@@ -133,14 +144,15 @@ CATALOGUE = (
         "unavailablePartitions",
         "words",
         "fail",
-        help="what to do about a partition that does not respond",
+        help="what to do about a partition that does not respond, or returns no events",
         words=("fail", "skip"),
     ),
     # how much at once
     Option(
         "maxEventsPerTrigger",
         "count",
-        help="the most events of a batch; by default 10,000 times the number of partitions",
+        help="the most events of a batch; by default 10,000 for each partition, and more while "
+        "batches are quick, see [Size of batches](#size-of-batches)",
         least=1,
     ),
     Option(
@@ -159,14 +171,15 @@ CATALOGUE = (
     Option(
         "maxBytesPerTrigger",
         "size",
-        help="the most bytes of a batch; estimated from the mean size of the events so far",
+        help="the most bytes of a batch; estimated from the mean size of events",
     ),
     Option("slowPartitionAdjustment", "flag", "false", help="take fewer events of slow partitions"),
     Option(
         "maxAcceptableBatchReceiveTime",
         "duration",
         "30s",
-        help="a partition that takes longer, and longer than others per event, is slow",
+        help="a partition is slow if reading takes longer than this, and longer per event than for "
+        "other partitions",
     ),
     # how tasks read
     Option(
@@ -197,6 +210,13 @@ CATALOGUE = (
         BOTH,
         "the longest wait for a connection or a request",
         least=1,
+    ),
+    Option(
+        "outageTimeout",
+        "duration",
+        side=BOTH,
+        help="how long to wait for a hub that cannot be reached, before the query fails",
+        default_for={STREAM: "10m", BATCH: "0s"},
     ),
     Option("maxSilentTime", "duration", help="reconnect if no event arrives for this time"),
     Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
@@ -295,7 +315,8 @@ CATALOGUE = (
         "tenantCheckpoints",
         "flag",
         "true",
-        help="false: no checkpoints; a claimed partition starts at startingPosition",
+        help="false: neither use nor move the checkpoints of the group, see [Start]"
+        "(#a-query-as-a-tenant)",
     ),
     # retries
     Option(
@@ -339,7 +360,7 @@ CATALOGUE = (
         "words",
         "retry",
         WRITE,
-        "what to do if the hub throttles; fail lets Spark retry the task",
+        "what a task does if the hub throttles (Spark repeats a task that fails)",
         ("retry", "fail"),
     ),
     Option(

@@ -1,8 +1,8 @@
 """Drops events that the sink wrote twice: the reader's half of an exactly-once effect.
 
 The sink sends at least once. With `dedupProperties=true` each event names its query, batch, task
-and row. Spark replays a batch with the same rows in the same tasks, so two events with the same
-names are duplicates.
+and row in its properties. Spark replays a batch with the same rows in the same tasks, so two events
+with the same four values are duplicates.
 
     from pumphouse.spark import drop_repeats
     rows = drop_repeats(spark.readStream.format("eventhubs")...load(), within="1 hour")
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The properties by which the sink numbers each row.
+# The properties by which the sink identifies each row.
 QUERY, BATCH, TASK, ROW = "spark-query-id", "spark-batch-id", "spark-partition-id", "spark-row"
 
 ROW_ID, READ_AT = "__written_as", "__read_at"
 
 
 def drop_repeats(events: DataFrame, within: str = "1 hour") -> DataFrame:
-    """The events of a hub without duplicates; events without these properties are all kept.
+    """The events of a hub without the duplicates of a sink with `dedupProperties`.
 
-    In a stream, duplicates are found among the events read within the last `within`. It must be
-    longer than a writer needs to restart after a crash, than the lag between two partitions, and
-    than this query may be stopped. No event is dropped for being late. The columns partition,
-    sequenceNumber and properties are needed.
+    Events without these properties are all kept. In a stream, an event is a duplicate if the same
+    event was read within the last `within`. Choose a time longer than a restart of the writer, the
+    lag between two partitions, and any pause of this query. Late events are kept. The columns
+    partition, sequenceNumber and properties are needed.
     """
     from pyspark.sql import functions as f
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
 from pumphouse.spark.driver.base import SourceDriver
 from pumphouse.spark.options import SourceOptions
+from pumphouse.spark.process_log import describe_process
 
 
 def open_driver(options: SourceOptions) -> SourceDriver:
+    describe_process(hub=options.identity.hub, group=options.group)
     if options.tenancy is None:
         return AllPartitionsDriver(options)
     # Only a tenant needs the engine of the processors.

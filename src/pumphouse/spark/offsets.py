@@ -92,6 +92,11 @@ def backlog(start: Offsets, end: Offsets) -> dict[str, int]:
     return {partition: max(0, end[partition] - start[partition]) for partition in end}
 
 
+def count_events(start: Offsets, end: Offsets) -> int:
+    """The number of events of a batch; partitions that are new in `end` have none."""
+    return sum(max(0, number - start.get(name, number)) for name, number in end.items())
+
+
 def prorate(start: Offsets, end: Offsets, limit: int) -> dict[str, int]:
     """An end that takes at most `limit` events, in proportion to the backlogs.
 
@@ -177,7 +182,10 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
 
 
 def assign_to_tasks(spans: Sequence[Span], per_task: int) -> list[tuple[Span, ...]]:
-    """Tasks of about equal size, with at most `per_task` spans each; the longest come first."""
+    """Tasks of about equal size, with at most `per_task` spans each.
+
+    Spans are assigned from the longest to the shortest, each to the task that is smallest so far.
+    """
     if not spans:
         return []
     tasks: list[list[Span]] = [[] for _ in range(-(-len(spans) // per_task))]

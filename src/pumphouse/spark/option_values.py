@@ -1,6 +1,8 @@
-"""Parses the values of a query's options by the catalogue, with errors that name the option.
+"""Parses the values of a query's options. Their types and bounds are those in catalogue.py.
 
-Spark passes option names in any case; the Scala connector's prefix `eventhubs.` is removed.
+Each error names the option.
+
+Option names may be in upper or lower case. The Scala connector's prefix `eventhubs.` is removed.
 
     {"maxEventsPerTrigger": "500"} -> OptionValues -> count("maxEventsPerTrigger") == 500
                                       ^^^^^^^^^^^^ this module
@@ -15,7 +17,7 @@ from difflib import get_close_matches
 from pumphouse.errors import OptionError
 from pumphouse.events import Position
 from pumphouse.spark.catalogue import BOTH, BY_NAME, REMOVED_BY_NAME, SIDES, Option
-from pumphouse.spark.positions import read_position, read_positions
+from pumphouse.spark.positions import read_position, read_positions, read_timestamp
 
 PREFIX = "eventhubs."
 # Spark puts options of its own beside ours.
@@ -30,20 +32,29 @@ _ISO = re.compile(
 )
 _LONG = {"second": "s", "minute": "m", "hour": "h", "day": "d", "millisecond": "ms", "sec": "s"}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmg]?)(?:i?b)?", re.IGNORECASE)
+_SECRET = re.compile(
+    r"endpoint\s*=\s*(sb|amqps?)://|shared\s*access\s*key\s*=|shared\s*access\s*signature\s*(=|sr=)|account\s*key\s*=",
+    re.IGNORECASE,
+)
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class OptionValues:
     """The options that a query sets, with their names checked; others have their defaults.
 
-    `case` chooses among the defaults of an option that has several.
+    Some options have other defaults in some cases, for example in batch queries. The methods take
+    the case as `case`.
     """
 
-    def __init__(self, given: Mapping[str, str], side: str) -> None:
+    def __init__(
+        self, given: Mapping[str, str], side: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.side = side
+        self.environment = environment or {}
         self._given: dict[str, str] = {}
         self._spark_options: dict[str, str] = {}
         for written, value in given.items():
+            check_no_secret(written, str(value))
             option = find_option(written, side)
             if option is not None:
                 self._set(option.name, str(value))
@@ -53,7 +64,8 @@ class OptionValues:
     def _set(self, name: str, value: str) -> None:
         if self._given.setdefault(name, value) != value:
             raise OptionError(
-                f"{name} is given twice, with and without {PREFIX}, and differs; keep one of them"
+                f"{name} is given twice, with and without {PREFIX}, and the values differ; "
+                "keep one of them"
             )
 
     def given(self, name: str) -> bool:
@@ -101,8 +113,11 @@ class OptionValues:
         return seconds
 
     def position(self, name: str, now_ms: int, case: str = "") -> Position | None:
-        text = self.text(name, case)
-        return read_position(name, text, now_ms) if text else None
+        text, kind = self.text(name, case), BY_NAME[name.lower()].kind
+        if not text:
+            return None
+        read = read_timestamp if kind == "timestamp" else read_position
+        return read(name, text, now_ms)
 
     def positions(self, name: str, hub: str, now_ms: int) -> dict[str, Position]:
         text = self.text(name)
@@ -113,7 +128,7 @@ class OptionValues:
 
 
 def find_option(written: str, side: str) -> Option | None:
-    """The option of this name; None for Spark's own."""
+    """The option of this name; None for an option of Spark itself; OptionError if unknown."""
     name = written.strip().lower().removeprefix(PREFIX)
     if name in SPARK_OPTIONS:
         return None
@@ -123,8 +138,28 @@ def find_option(written: str, side: str) -> Option | None:
     if option is None:
         raise OptionError(f"unknown option {written}; {suggest(name, side)}")
     if option.side not in (BOTH, side):
-        raise OptionError(f"the option {option.name} is for {SIDES[option.side]}")
+        raise OptionError(
+            f"the option {option.name} is for {SIDES[option.side]}, and this query is for "
+            f"{SIDES[side]}; leave it out"
+        )
     return option
+
+
+def check_no_secret(written: str, value: str) -> None:
+    """OptionError if a connection string is where errors, logs and plans would show it."""
+    if _SECRET.search(written):
+        raise OptionError(
+            "a connection string is given as the name of an option: use "
+            "option('connectionString', ...)"
+        )
+    name = written.strip().lower().removeprefix(PREFIX)
+    if name in BY_NAME and BY_NAME[name].kind == "secret":
+        return
+    if _SECRET.search(value):
+        raise OptionError(
+            f"the option {written} contains a connection string or a key (it is not shown here); "
+            "give it in the option connectionString"
+        )
 
 
 def suggest(name: str, side: str) -> str:

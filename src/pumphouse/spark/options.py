@@ -10,6 +10,7 @@ that names the option.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from pumphouse.spark.catalogue import BATCH, READ, STREAM, WRITE
 from pumphouse.spark.option_values import OptionValues, invalid
 from pumphouse.spark.tenancy.options import TenancyOptions, read_tenancy
 
+CONNECTION_VARIABLE = "PUMPHOUSE_CONNECTION"
+NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]")
 EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 leaves streams idle
 
 
@@ -45,7 +48,7 @@ class HubIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one micro-batch takes. None is no limit."""
+    """How much one micro-batch takes. None is no limit, except for `events`."""
 
     events: int | None = None  # None: EVENTS_PER_PARTITION for each partition
     events_per_partition: int | None = None
@@ -53,7 +56,7 @@ class Limits:
     events_min: int | None = None
     delay_max_s: float = 0.0
     slow_adjustment: bool = False
-    acceptable_s: float = 0.0
+    acceptable_s: float = 0.0  # maxAcceptableBatchReceiveTime, for slow_adjustment
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class ReadOptions:
     prefetch: int
     receiver_timeout_s: float
     silent_max_s: float | None
+    outage_s: float
     threads: int
     batch_rows: int
     batch_bytes: int
@@ -83,6 +87,7 @@ class SourceOptions:
     partitions: tuple[str, ...]  # () is all
     fail_on_data_loss: bool
     skip_unavailable: bool
+    outage_s: float
     partitions_per_task: int
     tasks_min: int | None
     refresh_s: float
@@ -91,7 +96,7 @@ class SourceOptions:
     limits: Limits
     reading: ReadOptions
     feedback: bool
-    store: str = field(repr=False)
+    store: str = field(repr=False)  # checkpointStore
     tenancy: TenancyOptions | None  # None: the query reads all partitions
 
 
@@ -105,18 +110,28 @@ class SinkOptions:
     send_timeout_s: float
     rate_max: int | None
     dedup: bool
+    outage_s: float = 0.0
 
 
-def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> SourceOptions:
+def read_source(
+    given: Mapping[str, str],
+    *,
+    streaming: bool,
+    now_ms: int,
+    environment: Mapping[str, str] | None = None,
+) -> SourceOptions:
     """The options of a query that reads."""
-    values, case = OptionValues(given, READ), STREAM if streaming else BATCH
+    values, case = OptionValues(given, READ, environment), STREAM if streaming else BATCH
     identity = read_identity(values)
     starts = values.positions("startingPositions", identity.hub, now_ms)
     ends = values.positions("endingPositions", identity.hub, now_ms)
     start = read_start(values, case, now_ms)
     end = values.position("endingPosition", now_ms)
     if streaming and (end is not None or ends):
-        raise OptionError("endingPosition and endingPositions are for batches: a stream has no end")
+        raise OptionError(
+            "endingPosition and endingPositions are for batches: a stream has no end; leave them "
+            "out"
+        )
     # The default differs: a batch query must not evict the readers of a stream.
     exclusive = values.flag("useExclusiveReceiver", case)
     tasks_min = values.count("minPartitions")
@@ -135,22 +150,28 @@ def read_source(given: Mapping[str, str], *, streaming: bool, now_ms: int) -> So
         partitions=read_partitions(values.text("partitions")),
         fail_on_data_loss=values.flag("failOnDataLoss"),
         skip_unavailable=values.text("unavailablePartitions") == "skip",
+        outage_s=values.duration("outageTimeout", case),
         partitions_per_task=values.count("partitionsPerTask") or 1,
         tasks_min=tasks_min,
         refresh_s=values.duration("metadataRefreshInterval"),
         discovery=values.flag("dynamicPartitionDiscovery"),
         discovery_s=values.duration("partitionDiscoveryInterval"),
         limits=read_limits(values),
-        reading=read_reading(values, exclusive),
+        reading=read_reading(values, exclusive, case),
         feedback=values.flag("taskFeedback"),
         store=values.text("checkpointStore"),
         tenancy=read_tenancy(values, streaming=streaming, exclusive=exclusive),
     )
 
 
-def read_sink(given: Mapping[str, str]) -> SinkOptions:
+def read_sink(
+    given: Mapping[str, str],
+    *,
+    streaming: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> SinkOptions:
     """The options of a query that writes."""
-    values = OptionValues(given, WRITE)
+    values = OptionValues(given, WRITE, environment)
     partition, key = values.text("partitionId") or None, values.text("partitionKey") or None
     if partition is not None and key is not None:
         raise OptionError("partitionId and partitionKey exclude each other; give one of them")
@@ -163,6 +184,7 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
         send_timeout_s=values.duration("sendTimeout"),
         rate_max=values.count("maxSendRate"),
         dedup=values.flag("dedupProperties"),
+        outage_s=values.duration("outageTimeout", STREAM if streaming else BATCH),
     )
 
 
@@ -172,6 +194,11 @@ def read_sink(given: Mapping[str, str]) -> SinkOptions:
 def read_identity(values: OptionValues) -> HubIdentity:
     connection = read_connection(values)
     hub = values.text("name") or connection.hub
+    if connection.hub and hub.lower() != connection.hub.lower():
+        raise OptionError(
+            f"the hub is named twice: name={hub}, and EntityPath={connection.hub} in "
+            "connectionString; leave one of them out"
+        )
     if not hub:
         raise OptionError(
             "the hub is not named: add EntityPath=HUB to connectionString, or set the option name"
@@ -209,8 +236,13 @@ def read_retry(values: OptionValues) -> RetryOptions:
 
 def read_connection(values: OptionValues) -> ConnectionString:
     text, namespace = values.text("connectionString"), values.text("fullyQualifiedNamespace")
+    if text and values.text("alias"):
+        raise OptionError("alias and connectionString exclude each other; give one of them")
     if text and namespace:
-        raise OptionError("connectionString and fullyQualifiedNamespace exclude each other")
+        raise OptionError(
+            "connectionString and fullyQualifiedNamespace exclude each other; give one of them"
+        )
+    text = text or connection_in_environment(values, required=not namespace)
     if text:
         if "=" not in text.rstrip("="):
             raise OptionError(
@@ -220,9 +252,32 @@ def read_connection(values: OptionValues) -> ConnectionString:
         return parse_connection_string(text)
     if not namespace:
         raise OptionError(
-            "no hub is given: set connectionString, or fullyQualifiedNamespace with a credential"
+            "no hub is given: set connectionString, alias, or fullyQualifiedNamespace with a "
+            "credential. Spark does not pass the options of CREATE TABLE to a Python source: use "
+            "CREATE TEMPORARY VIEW"
         )
     return connection_from_parts(values, namespace)
+
+
+def connection_in_environment(values: OptionValues, *, required: bool) -> str:
+    """The connection string in the environment of the driver; "" if there is none."""
+    alias = values.text("alias").strip()
+    if not alias:
+        return values.environment.get(CONNECTION_VARIABLE, "") if required else ""
+    if not required:
+        raise OptionError("alias and fullyQualifiedNamespace exclude each other; give one of them")
+    variable = alias_variable(alias)
+    if not (text := values.environment.get(variable, "")):
+        raise OptionError(
+            f"alias={alias}: the environment of the driver has no variable {variable}; set it "
+            f"before Spark starts, or pass spark.pumphouse.{alias}.connectionString to session()"
+        )
+    return text
+
+
+def alias_variable(alias: str) -> str:
+    """The name of the environment variable of an alias."""
+    return f"{CONNECTION_VARIABLE}_{NOT_IN_VARIABLES.sub('_', alias).upper()}"
 
 
 def connection_from_parts(values: OptionValues, namespace: str) -> ConnectionString:
@@ -245,7 +300,9 @@ def connection_from_parts(values: OptionValues, namespace: str) -> ConnectionStr
 def read_start(values: OptionValues, case: str, now_ms: int) -> Position:
     time = values.position("startingTimestamp", now_ms)
     if time is not None and values.text("startingPosition"):
-        raise OptionError("startingPosition and startingTimestamp exclude each other")
+        raise OptionError(
+            "startingPosition and startingTimestamp exclude each other; give one of them"
+        )
     default = LATEST if case == STREAM else EARLIEST
     return time or values.position("startingPosition", now_ms, case) or default
 
@@ -272,12 +329,13 @@ def read_limits(values: OptionValues) -> Limits:
     return limits
 
 
-def read_reading(values: OptionValues, exclusive: bool) -> ReadOptions:
+def read_reading(values: OptionValues, exclusive: bool, case: str) -> ReadOptions:
     return ReadOptions(
         exclusive=exclusive,
         prefetch=values.count("prefetchCount") or 1,
         receiver_timeout_s=values.duration("receiverTimeout"),
         silent_max_s=values.duration("maxSilentTime") or None,
+        outage_s=values.duration("outageTimeout", case),
         threads=values.count("threadPoolSize") or 1,
         batch_rows=values.count("arrowBatchRows") or 1,
         batch_bytes=values.size("arrowBatchBytes") or 1,

@@ -1,9 +1,9 @@
 """Decides what the next micro-batch reads, from the offsets, the state of the hub and the limits.
 
 Spark asks for the same batch several times, and replays it after a crash. So a plan does not
-change: the first positions are remembered, and positions that would resolve to another event a
-second later (`latest`, fifteen minutes ago) are pinned. The first batch is then empty, which makes
-Spark journal them.
+change: the first positions are remembered. Positions that would resolve to another event a second
+later (`latest`, fifteen minutes ago) are pinned: the first batch is empty, which makes Spark
+journal the sequence numbers.
 
     HubSnapshot, start, limit -> Planner.plan_end -> end -> Planner.plan_spans -> spans of the tasks
                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pumphouse.client.base import PartitionProperties
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Position
+from pumphouse.spark.generation import is_recreated
+from pumphouse.spark.generation import recreated_error as recreated_hub_error
 from pumphouse.spark.offsets import (
     DataLoss,
     Offsets,
@@ -34,7 +36,7 @@ from pumphouse.spark.offsets import (
     scale_by_factors,
     spans_between,
 )
-from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits, SourceOptions
+from pumphouse.spark.options import Limits, SourceOptions
 
 Resolve = Callable[[str, Position], int]  # the sequence number at a position, read from the hub
 Warn = Callable[[str], object]
@@ -46,6 +48,7 @@ class HubSnapshot:
 
     partitions: Mapping[str, PartitionProperties]
     unavailable: tuple[str, ...] = ()
+    created_ms: int | None = None  # when the hub was created
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +122,6 @@ def limit_events(
     if limits.bytes is not None and statistics.event_bytes:
         maxima.append(max(partitions, int(limits.bytes / statistics.event_bytes)))
     return min(maxima, default=None)
-
-
-def default_limit(limits: Limits, partitions: int) -> int:
-    return limits.events or EVENTS_PER_PARTITION * max(1, partitions)
 
 
 def next_end(
@@ -203,7 +202,7 @@ class Planner:
         return self.options.starts.get(partition, self.options.start)
 
     def check_position_options(self, snapshot: HubSnapshot) -> None:
-        """Raise if an option names the position of a partition that is not read."""
+        """Raise if an option gives a position for a partition that the query does not read."""
         read = {*partitions_to_read(snapshot, self.options.partitions), *snapshot.unavailable}
         for option, positions in (
             ("startingPositions", self.options.starts),
@@ -224,34 +223,41 @@ class Planner:
         statistics: ReadStatistics = NO_STATISTICS,
         *,
         everything: bool = False,
+        created_ms: int | None = None,
     ) -> dict[str, int]:
         """The end of the batch that starts at `start`; `start` itself if nothing is read.
 
         Spark asks for `everything` if a query runs for one batch only: no limit applies.
+        `created_ms` is the creation time of the hub that `start` is of.
         """
         if self._pin and start == self._initial:
             self._pin = False
             return dict(start)
-        begin = self.complete_start(start, snapshot)
+        begin = self.complete_start(start, snapshot, created_ms)
         ends = self.newest_ends(snapshot)
         if self._target is not None:
             ends = {name: min(number, self._target.get(name, 0)) for name, number in ends.items()}
         elif not everything and self._waits_for_more(begin, ends, now_s):
             return dict(start)
         if not everything:
-            # A new partition is journalled before it is read: after a crash its oldest event,
-            # or `latest`, may be another.
+            # Spark journals the start of a new partition before a batch reads it: after a crash
+            # `earliest` or `latest` could resolve to another event.
             ends |= {name: number for name, number in begin.items() if name not in start}
         limits = Limits() if everything else self.options.limits
         return begin | next_end(begin, ends, limits, rows, statistics)
 
-    def complete_start(self, start: Offsets, snapshot: HubSnapshot) -> dict[str, int]:
-        """The start with new partitions added, from their oldest event.
+    def complete_start(
+        self, start: Offsets, snapshot: HubSnapshot, created_ms: int | None = None
+    ) -> dict[str, int]:
+        """The start of every partition to read, also of those that `start` does not contain.
 
-        A start beyond the newest event means that the hub was re-created: all its events are new.
+        All events of a re-created hub are new. Its creation time shows that, or a start beyond the
+        newest event.
         """
         states = partitions_to_read(snapshot, self.options.partitions)
         self._check_no_partition_missing(start, snapshot)
+        if self.is_recreated(created_ms, snapshot):
+            return {name: earliest(state) for name, state in states.items()}
         new = {
             name: self._start_of_new(state) for name, state in states.items() if name not in start
         }
@@ -263,19 +269,28 @@ class Planner:
                 begin[name] = earliest(state)
         return begin
 
+    def is_recreated(self, created_ms: int | None, snapshot: HubSnapshot) -> bool:
+        """Whether an offset is of an earlier hub of this name; DataLoss if failOnDataLoss=true."""
+        if not is_recreated(created_ms, snapshot.created_ms):
+            return False
+        if self.options.fail_on_data_loss:
+            hub = self.options.identity.hub
+            raise recreated_hub_error(hub, created_ms, snapshot.created_ms)
+        return True
+
     def _check_no_partition_missing(self, start: Offsets, snapshot: HubSnapshot) -> None:
         """A hub never loses partitions: one that has fewer was re-created."""
         known = {*snapshot.partitions, *snapshot.unavailable}
         missing = sorted(set(start) - known, key=order)
         if self.options.fail_on_data_loss and missing:
             raise DataLoss(
-                f"partition {missing[0]} is in the checkpoint, and the hub has "
+                f"partition {missing[0]} is in the checkpoint, but the hub has only "
                 f"{', '.join(sorted(known, key=order))}: the hub was re-created; start with a new "
                 "checkpointLocation, or set failOnDataLoss=false to read what it holds now"
             )
 
     def _start_of_new(self, state: PartitionProperties) -> int:
-        """Where a partition starts that is not in the offsets: it is new, or did not respond."""
+        """The start of a partition that is not in the offsets: it is new, or did not respond."""
         position = self._late.get(state.partition)
         return earliest(state) if position is None else sequence_at(position, state, self.resolve)
 
@@ -285,7 +300,10 @@ class Planner:
         return {name: latest(state) for name, state in states.items()}
 
     def _waits_for_more(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
-        """Whether to wait for `minEventsPerTrigger`, which lasts at most `maxTriggerDelay`."""
+        """Whether to delay the batch until there are `minEventsPerTrigger` events.
+
+        The delay ends after `maxTriggerDelay`.
+        """
         events_min = self.options.limits.events_min
         count = sum(backlog(start, ends).values())
         if events_min is None or count >= events_min or count == 0:
@@ -302,10 +320,25 @@ class Planner:
         """End the run at what the hub holds now."""
         self._target = self.newest_ends(snapshot)
 
-    def plan_spans(self, start: Offsets, end: Offsets, snapshot: HubSnapshot) -> list[Span]:
-        """What the tasks of a batch read: exactly the range, or an error if events are gone."""
-        begin = self.complete_start(start, snapshot)
-        for moved in (name for name in start if begin[name] != start[name]):
+    def plan_spans(
+        self,
+        start: Offsets,
+        end: Offsets,
+        snapshot: HubSnapshot,
+        created_ms: tuple[int | None, int | None] = (None, None),
+    ) -> list[Span]:
+        """What the tasks of a batch read: exactly the range, or an error if events are gone.
+
+        `created_ms` are the creation times of the hub in the start and in the end of the batch.
+        """
+        if self.is_recreated(created_ms[1], snapshot):
+            self.warn(
+                f"hub {self.options.identity.hub} was re-created after the batch was planned: its "
+                "events are gone (failOnDataLoss=false)"
+            )
+            return []
+        begin = self.complete_start(start, snapshot, created_ms[0])
+        for moved in (name for name in start if begin.get(name, start[name]) != start[name]):
             self.warn(
                 f"partition {moved} no longer has event {start[moved]} and is read from "
                 f"{begin[moved]}: the hub was re-created (failOnDataLoss=false)"
@@ -315,7 +348,7 @@ class Planner:
         return [span for span in available if span.count]
 
     def check_span(self, span: Span, snapshot: HubSnapshot) -> Span:
-        """The part of a span that the hub still holds; DataLoss if that is not allowed."""
+        """The part of a span that the hub still holds; DataLoss if failOnDataLoss=true."""
         state = snapshot.partitions.get(span.partition)
         if state is None:
             return span  # the partition does not respond now; the task raises if it still does not

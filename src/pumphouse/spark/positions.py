@@ -44,13 +44,38 @@ def read_position(option: str, text: str, now_ms: int) -> Position:
     if written.lower() in WORDS:
         return WORDS[written.lower()]
     if written.startswith("{"):
-        return from_object(option, load(option, written))
+        return from_object(option, load_json(option, written))
     if written.startswith('"'):
-        return read_position(option, str(load(option, written)), now_ms)
-    return from_words(option, written, now_ms)
+        return read_position(option, str(load_json(option, written)), now_ms)
+    return from_text(option, written, now_ms)
 
 
-def from_words(option: str, written: str, now_ms: int) -> Position:
+def read_timestamp(option: str, text: str, now_ms: int) -> Position:
+    """A time: in ms since 1970, as ISO text, or relative to now."""
+    written = text.strip()
+    if is_ms(written):
+        return time_in_ms(written)
+    position = from_text(option, written, now_ms)
+    if position.kind != "time":
+        raise OptionError(
+            f"invalid {option} {text!r:.200}: use a time such as 2026-11-15T09:00:00Z, time:-15m, "
+            "or milliseconds since 1970"
+        )
+    return position
+
+
+def is_ms(value: Any) -> bool:
+    """Whether this is a time in ms, as a number or as digits."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, str) and value.strip().isdecimal())
+
+
+def time_in_ms(value: Any) -> Position:
+    return Position("time", str(int(value)), inclusive=True)
+
+
+def from_text(option: str, written: str, now_ms: int) -> Position:
     try:
         return parse_position(written, now_ms)
     except OptionError:
@@ -69,7 +94,7 @@ def at_time(written: str) -> Position:
 
 
 def from_object(option: str, fields: Mapping[str, Any]) -> Position:
-    """The Scala connector's form: the one of three fields that is set counts."""
+    """The Scala connector's form. The first field that is set decides: time, number, offset."""
     parts = {str(key).lower(): value for key, value in fields.items()}
     if unknown := sorted(set(parts) - KEYS):
         raise OptionError(f"{option} has an unknown field {unknown[0]!r}; use one of {FORMS}")
@@ -79,10 +104,10 @@ def from_object(option: str, fields: Mapping[str, Any]) -> Position:
     offset, number, when = parts.get("offset"), parts.get("seqno"), parts.get("enqueuedtime")
     try:
         if when not in (None, ""):
-            at = at_time(str(when))
-            return Position("time", at.value, inclusive)
-        if number is not None and whole(number) >= 0:
-            return Position("sequence", str(whole(number)), inclusive)
+            time = time_in_ms(when) if is_ms(when) else at_time(str(when))
+            return Position("time", time.value, inclusive)
+        if number is not None and whole_number(number) >= 0:
+            return Position("sequence", str(whole_number(number)), inclusive)
         if offset is not None:
             return from_offset(str(offset), inclusive)
         if number is not None:
@@ -94,7 +119,7 @@ def from_object(option: str, fields: Mapping[str, Any]) -> Position:
     raise invalid_position(option, json.dumps(fields))
 
 
-def whole(number: Any) -> int:
+def whole_number(number: Any) -> int:
     """A whole number, perhaps as text; ValueError for a fraction."""
     if isinstance(number, bool) or not isinstance(number, int | str):
         raise ValueError(number)
@@ -111,7 +136,7 @@ def from_offset(offset: str, inclusive: bool) -> Position:
 
 def read_positions(option: str, text: str, hub: str, now_ms: int) -> dict[str, Position]:
     """Positions by partition."""
-    fields = load(option, text)
+    fields = load_json(option, text)
     if not isinstance(fields, dict):
         raise invalid_position(option, text)
     return {
@@ -132,16 +157,18 @@ def partition_of(option: str, key: str, hub: str) -> str:
     """The name of a partition: the key itself, or inside the JSON of the Scala connector."""
     if not key.lstrip().startswith("{"):
         return key.strip()
-    parts = {str(name).lower(): value for name, value in load(option, key).items()}
+    parts = {str(name).lower(): value for name, value in load_json(option, key).items()}
     named = str(parts.get("ehname", hub))
     if named.lower() != hub.lower():
-        raise OptionError(f"{option} is for hub {named}, and the query reads hub {hub}")
+        raise OptionError(
+            f"{option} is for hub {named}, but the query reads hub {hub}; correct ehName"
+        )
     if parts.get("partitionid") is None:
         raise OptionError(f'{option} has a key without "partitionId": {key}')
     return str(parts["partitionid"])
 
 
-def load(option: str, text: str) -> Any:
+def load_json(option: str, text: str) -> Any:
     try:
         value = json.loads(text)
     except ValueError:

@@ -14,14 +14,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from pumphouse.errors import PumphouseError
+from pumphouse.errors import OptionError, PumphouseError
+from pumphouse.spark.options import alias_variable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pumphouse.spark.lag.metrics import QueryMetricsListener
+
+CONNECTION_SETTING = re.compile(r"spark\.pumphouse\.(?P<alias>[^.]+)\.connectionString")
 REMOTE = "SPARK_REMOTE"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM, and then this process
 JAVA_MIN = 17
@@ -35,6 +41,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 SETTINGS = {
     # About 40 ms less per task than TCP: most of the cost of a small task.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Filters of batch queries narrow what is read.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # State larger than memory, and small snapshots.
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     # Two attempts of one task at the same time would evict each other's readers.
@@ -55,6 +63,10 @@ LOCAL_SETTINGS = {
 }
 
 
+# One per session. Spark holds the listener as long as its session.
+_LISTENERS: WeakKeyDictionary[SparkSession, QueryMetricsListener] = WeakKeyDictionary()
+
+
 class JavaMissing(PumphouseError):
     """Java is missing, or older than Spark needs."""
 
@@ -63,12 +75,23 @@ def session(
     name: str = "pumphouse",
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
+    *,
+    metrics: bool = False,
 ) -> SparkSession:
     """A new session, or the active one; `settings` override those of this module.
 
-    Without a `master` it is the one of spark-submit or SPARK_REMOTE, else this machine.
+    Without `master`, Spark uses that of spark-submit or SPARK_REMOTE, or else this machine.
+    With `metrics`, a listener records the lag and the batches of all streaming queries; it needs
+    the extra `telemetry`, and `serve_metrics()` or a MeterProvider of the application.
     """
-    given = dict(settings or {})
+    spark = build_session(name, master, dict(settings or {}))
+    if metrics:
+        add_metrics(spark)
+    return spark
+
+
+def build_session(name: str, master: str | None, given: dict[str, str]) -> SparkSession:
+    take_connections(given)
     if master is None and REMOTE in os.environ:
         return build(name, None, given)  # the server has its own settings
     find_java()
@@ -81,8 +104,45 @@ def session(
     return build(name, master, {**settings_for(master), **given})
 
 
+def take_connections(given: dict[str, str]) -> None:
+    """Move `spark.pumphouse.ALIAS.connectionString` into the environment, which Spark inherits.
+
+    Spark shows its settings on its page and to every job, and does not pass them to a Python
+    source.
+    """
+    for key in [key for key in given if CONNECTION_SETTING.fullmatch(key)]:
+        match = CONNECTION_SETTING.fullmatch(key)
+        assert match is not None
+        variable, value = alias_variable(match["alias"]), given.pop(key)
+        if os.environ.get(variable) != value and is_spark_running():
+            raise OptionError(
+                f"{key} has no effect: Spark runs already, with its own environment. Set it in the "
+                f"first session of the process, or set {variable} before Spark starts"
+            )
+        os.environ[variable] = value
+
+
+def is_spark_running() -> bool:
+    from pyspark.sql import SparkSession
+
+    return SUBMITTED in os.environ or SparkSession.getActiveSession() is not None
+
+
+def add_metrics(spark: SparkSession) -> None:
+    """Record the metrics of the streaming queries of this session; at most one listener."""
+    if find_spec("opentelemetry") is None:
+        raise OptionError(
+            "metrics=True needs the extra `telemetry`: pip install 'pumphouse[telemetry]'"
+        )
+    from pumphouse.spark.lag.metrics import QueryMetricsListener
+
+    if _LISTENERS.get(spark) is None:
+        _LISTENERS[spark] = QueryMetricsListener()
+        spark.streams.addListener(_LISTENERS[spark])
+
+
 def settings_for(master: str | None) -> dict[str, str]:
-    """The settings for a master; None is the one of spark-submit."""
+    """The settings for a master. `master` is None if spark-submit has chosen it."""
     local = master is not None and master.startswith("local")
     return {**SETTINGS, **(LOCAL_SETTINGS if local else {})}
 

@@ -10,6 +10,7 @@ can drop duplicates.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.spark.options import SinkOptions, read_sink
-from pumphouse.spark.worker import freeze_imported_modules
+from pumphouse.spark.worker import end_quietly_without_consumer, freeze_imported_modules
 from pumphouse.spark.write.rows import RowFormat, RowOrigin, read_row_format
 from pumphouse.spark.write.task import WriteTotals, check_hub_accepts_sender, write_rows
 
@@ -70,14 +71,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    end_quietly_without_consumer()
     if overwrite:
         raise OptionError("invalid mode overwrite: a hub cannot be overwritten; use mode append")
-    options = read_sink(given)
+    options = read_sink(given, environment=os.environ)
     return BatchWriter(read_row_format(schema, options), options)
 
 
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
-    options = read_sink(given)
+    options = read_sink(given, streaming=True, environment=os.environ)
     row_format = read_row_format(schema, options)
     check_hub_accepts_sender(options.identity)
     return StreamWriter(row_format, options)

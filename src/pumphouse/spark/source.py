@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,25 +32,42 @@ from pyspark.sql.types import StructType
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.store_url import parse_store_url
 from pumphouse.spark.driver.all_partitions import make_tasks
-from pumphouse.spark.driver.base import ColumnSelection, SourceDriver, TaskPartition, run_epoch
+from pumphouse.spark.driver.base import (
+    ColumnSelection,
+    SourceDriver,
+    TaskPartition,
+    planned_hub,
+    run_epoch,
+)
+from pumphouse.spark.driver.filters import NO_BOUNDS, narrow, read_filters
 from pumphouse.spark.driver.hub_state import HubState
 from pumphouse.spark.driver_factory import open_driver
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.planner import Planner, plan_batch_query
 from pumphouse.spark.read.columns import check_columns, required_columns
+from pumphouse.spark.read.plugins import find_plugin
 from pumphouse.spark.read.task import read_task
+from pumphouse.spark.worker import end_quietly_without_consumer, is_main
 
 log = logging.getLogger("pumphouse.spark")
 
+PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 terminating = threading.Event()  # Spark has sent SIGTERM to this process
 
 
 class BatchReader(DataSourceReader):
     """`spark.read.format("eventhubs")`."""
 
-    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+    def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
-        self.options = read_source(given, streaming=False, now_ms=now_ms(SystemClock()))
+        self.options = read_source(
+            option_texts,
+            streaming=False,
+            now_ms=now_ms(SystemClock()),
+            environment=os.environ,
+        )
+        find_plugin(self.options.reading.metric_plugin)
+        self.bounds = NO_BOUNDS
 
     def partitions(self) -> Sequence[InputPartition]:
         epoch = run_epoch() if self.options.reading.exclusive else None
@@ -60,23 +77,50 @@ class BatchReader(DataSourceReader):
             planner = Planner(self.options, hub_state.resolve, log.warning)
             planner.check_position_options(snapshot)
             start, end = plan_batch_query(self.options, snapshot, hub_state.resolve)
+            start, end = narrow(self.bounds, start, end, snapshot, hub_state.resolve)
             spans = planner.plan_spans(start, end, snapshot)
         finally:
             hub_state.close()
-        return make_tasks(self.options, self.columns, spans, epoch)
+        return make_tasks(self.options, self.columns, spans, epoch, planned=planned_hub(snapshot))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task_partition(partition)
 
 
+class FilteringReader(BatchReader):
+    """A batch reader to which Spark passes the filters of the query."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Narrow the ranges. All filters are returned: Spark applies them to the rows."""
+        self.bounds = read_filters(filters)
+        return filters
+
+
+def batch_reader(option_texts: dict[str, str], schema: StructType) -> BatchReader:
+    """The reader of a batch query.
+
+    Spark refuses a reader with `pushFilters` unless it passes filters, which it does in a worker
+    process of its own.
+    """
+    end_quietly_without_consumer()
+    passes_filters = PUSHES_FILTERS in sys.modules or is_main(PUSHES_FILTERS)
+    return (FilteringReader if passes_filters else BatchReader)(option_texts, schema)
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("eventhubs")`."""
 
-    def __init__(self, given: dict[str, str], schema: StructType) -> None:
+    def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
-        self.options = read_source(given, streaming=True, now_ms=now_ms(SystemClock()))
+        self.options = read_source(
+            option_texts,
+            streaming=True,
+            now_ms=now_ms(SystemClock()),
+            environment=os.environ,
+        )
         for store in filter(None, (self.options.store, tenancy_store(self.options))):
             parse_store_url(store)  # raises if the address of a store is invalid
+        find_plugin(self.options.reading.metric_plugin)
         self._driver: SourceDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,8 +181,8 @@ def tenancy_store(options: SourceOptions) -> str:
 def stop_on_sigterm() -> None:
     """Spark ends the process of the driver with SIGTERM and does not call stop().
 
-    With this handler the process exits in order and runs stop(). The hub sees at once that the
-    readers are closed.
+    With this handler the process exits normally and runs stop(), so the readers are closed at
+    once.
     """
 
     def terminate(*_: object) -> None:

@@ -342,10 +342,10 @@ def values_of(columns: Columns) -> list[dict[ValueId, Any]]:
     from pumphouse.amqp.codec import decode
     from pumphouse.amqp.constructors import WIDTHS
 
-    found: dict[int, dict[ValueId, str]] = {}
+    values_by_row: dict[int, dict[ValueId, str]] = {}
     for group in columns.groups:
         for at, row in enumerate(group.rows.tolist()):
-            found[row] = {}
+            values_by_row[row] = {}
             for value_id, values in group.values.items():
                 code, start = int(values.codes[at]), int(values.starts[at])
                 head = 1 + (WIDTHS[code >> 4] if code >= 0xA0 else 0)
@@ -355,9 +355,9 @@ def values_of(columns: Columns) -> list[dict[ValueId, Any]]:
                 if value_id.name == "group-sequence":
                     value = int(value)
                 if value_id.section != Transfer.CODE:
-                    found[row][value_id] = repr(value)
+                    values_by_row[row][value_id] = repr(value)
     for row, message in columns.singles.items():
-        found[row] = {}
+        values_by_row[row] = {}
         sections = {
             DELIVERY_ANNOTATIONS: message.delivery_annotations,
             MESSAGE_ANNOTATIONS: message.annotations,
@@ -371,12 +371,12 @@ def values_of(columns: Columns) -> list[dict[ValueId, Any]]:
         }
         for code, entries in sections.items():
             for key, value in entries.items():
-                found[row][ValueId(code, str(key))] = repr(value)
+                values_by_row[row][ValueId(code, str(key))] = repr(value)
         body: Any = b"".join(message.data)
         if not message.data:
             body = list(message.sequence) or message.value
-        found[row][ValueId(DATA, "body")] = repr(body)
-    return [found[row] for row in sorted(found)]
+        values_by_row[row][ValueId(DATA, "body")] = repr(body)
+    return [values_by_row[row] for row in sorted(values_by_row)]
 
 
 SOME_UUID = UUID("00112233-4455-6677-8899-aabbccddeeff")

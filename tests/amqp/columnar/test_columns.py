@@ -123,8 +123,8 @@ def test_rows_with_one_layout_form_one_group() -> None:
     assert columns.view.integers(numbers).tolist() == list(range(100))
     body = group.values[BODY]
     starts, ends = body.starts.tolist(), (body.starts + body.lengths).tolist()
-    found = [bytes(columns.view.data[a:b]) for a, b in zip(starts, ends, strict=True)]
-    assert found == [b"body %d" % n for n in range(100)]
+    bodies = [bytes(columns.view.data[a:b]) for a, b in zip(starts, ends, strict=True)]
+    assert bodies == [b"body %d" % n for n in range(100)]
 
 
 def test_rows_of_two_layouts_can_be_sorted_by_arrival() -> None:

@@ -35,26 +35,26 @@ LENGTHS = st.lists(
 def test_frames_are_found_in_any_pieces(
     lengths: list[tuple[int, int]], steps: list[int], others: bool
 ) -> None:
-    frames, expected, wanted = [], [], []
+    frames, expected, expected_others = [], [], []
     at = 0
     for size, count in lengths:
         for number in range(count):
             frame = transfer("fixed", number, b"\0" * (size - 43))
             if others and number % 50 == 7:
                 frame = EMPTY_FRAME
-                wanted.append(frame)
+                expected_others.append(frame)
             else:
                 expected.append((at, at + len(frame)))
             frames.append(frame)
             at += len(frame)
     data = bytearray(b"".join(frames)) + bytes(SLACK)
-    index, found, end = FrameIndex(FRAME_MAX), [], 0
+    index, other_frames, end = FrameIndex(FRAME_MAX), [], 0
     for step in [*steps, at]:
         end = min(at, end + step)
-        found += index.extend(BufferView(data), end)
+        other_frames += index.extend(BufferView(data), end)
         assert index.end <= end
     assert list(zip(index.starts.tolist(), index.ends.tolist(), strict=True)) == expected
-    assert found == wanted
+    assert other_frames == expected_others
     assert (len(index), index.end) == (len(expected), at)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.amqp.columnar.repeated_transfers import make_template, take_run
-from pumphouse.amqp.connection import Limits
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.events import Delivered, Detached, RunDelivered
 from pumphouse.amqp.frames import ByteReader, encode_frame
 from pumphouse.amqp.links import ReceiverLink, SenderLink
@@ -155,13 +155,13 @@ def frame(**fields: Any) -> bytes:
 def learned(data: bytes) -> Any:
     reader = ByteReader(1 << 16)
     reader.feed(data)
-    found = reader.frame()
-    assert found is not None
+    frame = reader.frame()
+    assert frame is not None
     from pumphouse.amqp.composites import decode_performative
 
-    performative, after = decode_performative(found.data, found.start, found.end)
+    performative, after = decode_performative(frame.data, frame.start, frame.end)
     assert isinstance(performative, Transfer)
-    return make_template(found, performative, after)
+    return make_template(frame, performative, after)
 
 
 @pytest.mark.parametrize(

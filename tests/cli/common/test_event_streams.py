@@ -1,4 +1,4 @@
-"""Partitions merged into stream_a stream, also while retention removes events."""
+"""Partitions merged into one stream, also while retention removes events."""
 
 from __future__ import annotations
 

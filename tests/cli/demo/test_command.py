@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -25,7 +26,18 @@ from pumphouse.homes.schema import HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.emulator_config import parse_config
 from tests.cli.conftest import Program, refused
+from tests.cli.demo.scraped_demo import (
+    DEMO_S,
+    ScrapedDemo,
+    check_boards,
+    check_counts,
+    check_lag_of_a_killed_host,
+    check_pages,
+    check_processors,
+)
 from tests.dashboard.browser import PATIENCE_MS, BrowserLog, open_browser
+from tests.lag.prometheus_server import Prometheus
+from tests.lag.test_docs import SECTIONS
 
 MARK = "PUMPHOUSE_TEST_MARK"
 
@@ -51,7 +63,7 @@ def processes_with(mark: str) -> list[str]:
     return specs
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("browser")
 def test_the_demo_runs_and_leaves_no_process(
     program: Callable[..., Program],
@@ -60,21 +72,36 @@ def test_the_demo_runs_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
-    args = ("--homes", str(HOMES), "--hosts", "1", "--data", str(tmp_path))
+    args = ("--homes", str(HOMES), "--hosts", "1", "--metrics-port", "0", "--data", str(tmp_path))
+    (tmp_path / "prometheus").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as other:
         demo = program("demo", *args, "--port", str(other.getsockname()[1]))
-        output = read_until(demo, r"page +(http://127\.0\.0\.1:\d+/)")
+        output = read_until(demo, r"page +(http://127\.0\.0\.1:\d+/\?token=[\w-]{32}) ")
     assert re.search(r"port \d+ is in use: choosing a free port", output)
     url = re.findall(r"page +(http://\S+)", output)[-1]
-    check_page(url, browser)
-    read_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
-    assert len(processes_with(mark)) > 5
+    keys = (tmp_path / "hub.out").stat()
+    assert keys.st_mode & 0o777 == 0o600
+    targets = re.findall(r"metrics +\S+ .* (http://127\.0\.0\.1:\d+/targets)", output)[-1]
+    with Prometheus(tmp_path / "prometheus", targets, DEMO_S) as prometheus:
+        check_page(url, browser)
+        read_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
+        assert len(processes_with(mark)) > 5
+        check_metrics(ScrapedDemo(tmp_path, targets, prometheus, mark))
     demo.process.send_signal(signal.SIGINT)
     assert demo.wait(60.0) == (0, "")
     # This process has the mark too, but not in the environment it was started with.
     assert processes_with(mark) == []
     stages = {stage.name for stage in read_stages(tmp_path / "homes" / "status.json")}
     assert stages == {"sift", "watch", "record"}
+
+
+def check_metrics(demo: ScrapedDemo) -> None:
+    check_pages(demo)
+    check_counts(demo)
+    check_boards(demo)
+    if "Processors" in SECTIONS:
+        check_processors(demo)
+    check_lag_of_a_killed_host(demo)
 
 
 def read_until(demo: Program, pattern: str) -> str:
@@ -89,8 +116,9 @@ def read_until(demo: Program, pattern: str) -> str:
 def check_page(url: str, browser: Browser) -> None:
     context = browser.new_context(base_url=url)
     context.set_default_timeout(PATIENCE_MS)
-    log = BrowserLog(context, int(url.rstrip("/").rpartition(":")[2]))
+    log = BrowserLog(context, urlsplit(url).port or 0)
     page = context.new_page()
+    page.goto(url)
     check_fleet(page)
     context.close()
     assert log.foreign_requests == []
@@ -120,7 +148,7 @@ def test_a_namespace_without_the_hubs_is_rejected(event_hub: EmbeddedHub) -> Non
     with pytest.raises(PumphouseError) as failed:
         asyncio.run(check_hubs(event_hub.connection_string()))
     message = str(failed.value)
-    assert message.startswith("hub activity of that namespace does not respond")
+    assert message.startswith("hub activity of the Azure namespace cannot be read")
     assert "create sensors, activity, alerts, deadletter" in message
     assert event_hub.connection_string().partition("SharedAccessKey=")[2] not in message
 

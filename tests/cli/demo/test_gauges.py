@@ -16,8 +16,8 @@ def test_a_gauge_as_a_line() -> None:
     counts = {"sensors": 100_000, "activity": 1000, "alerts": 7}
     gauge = Gauge(75.0, 100_000, 8350.0, counts, stages_of({"stages": status}))
     assert str(gauge) == (
-        "    75 s   100,000 homes   in  8,350/s   sift lag 1,200   record lag 101   watch waiting"
-        "   alerts 7"
+        "    75 s   100,000 homes   readings  8,350/s   sift lag 1,200   record lag 101"
+        "   watch waiting   alerts 7"
     )
     assert gauge.lag == 1200
     assert "Spark is starting" in str(Gauge(1.0, 10, 0.0, {}, ()))

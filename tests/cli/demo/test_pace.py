@@ -1,4 +1,4 @@
-"""A growing lag reduces the number of homes; the saw of batches does not."""
+"""A growing lag reduces the number of homes. A lag that falls at the end of a batch does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def samples(lag_at: Callable[[int], float], seconds: int = 180) -> list[Sample]:
     return [Sample(float(at), int(lag_at(at))) for at in range(seconds)]
 
 
-def test_the_saw_of_batches_keeps_the_homes() -> None:
+def test_a_lag_that_rises_and_falls_with_batches_keeps_the_homes() -> None:
     saw = samples(lambda at: (at % 10) * A_SECOND * 3)
     assert pace.next_homes(HOMES, saw, 0.0) == HOMES
 
@@ -28,7 +28,7 @@ def test_a_growing_lag_reduces_the_homes() -> None:
     assert pace.next_homes(HOMES, samples(lambda at: at * A_SECOND * 0.5), 0.0) == 70_000
 
 
-def test_a_lag_that_grows_below_the_saw_reduces_the_homes() -> None:
+def test_a_growing_minimum_of_the_lag_reduces_the_homes() -> None:
     growing = samples(lambda at: at * A_SECOND * 0.4 + (at % 10) * A_SECOND)
     assert pace.next_homes(HOMES, growing, 0.0) == 70_000
 

@@ -57,6 +57,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+async def test_the_output_of_a_process_is_private(
+    tmp_path: Path, started: list[DemoProcess]
+) -> None:
+    """The first line of the hub has a connection string with the key of the root rule."""
+    for name in ("solo.out", "solo.log"):
+        (tmp_path / name).write_text("of an earlier run\n")
+        (tmp_path / name).chmod(0o644)
+    with (tmp_path / "solo.out").open() as opened_by_another_user:
+        process = await start("print('a key')", tmp_path, started)
+        assert await process.first_line(60) == "a key"
+        assert opened_by_another_user.read() == "of an earlier run\n"
+    for name in ("solo.out", "solo.log"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "solo.log").read_text() == "of an earlier run\n"
+
+
 async def test_a_process_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: Path, started: list[DemoProcess]
 ) -> None:

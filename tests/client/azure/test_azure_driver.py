@@ -177,9 +177,9 @@ def test_an_eviction_has_the_epoch_of_the_other_reader() -> None:
     ],
 )
 def test_a_property_is_sent_with_its_type(value: Any, sent: Any) -> None:
-    found = typed_value("n", value)
-    assert found == sent
-    assert type(found) is type(sent)
+    converted = typed_value("n", value)
+    assert converted == sent
+    assert type(converted) is type(sent)
 
 
 @pytest.mark.parametrize("value", [UByte(-1), UByte(256), UInt(2**32), 2**63, -(2**63) - 1])
@@ -220,8 +220,8 @@ def test_time_positions_are_limited_to_the_range_of_datetime(ms: int) -> None:
     from azure.eventhub._utils import event_position_selector
 
     moment, _ = sdk_position(Position("time", str(ms)))
-    wanted = min(max(ms, -62135596800000), 253402300799999)
-    assert f"'{wanted}'".encode() in event_position_selector(moment)
+    limited_ms = min(max(ms, -62135596800000), 253402300799999)
+    assert f"'{limited_ms}'".encode() in event_position_selector(moment)
 
 
 # -- settings -------------------------------------------------------------------------------------
@@ -309,10 +309,10 @@ async def test_buffered_bytes_are_limited(hub: EmbeddedHub, sdk_client: AzureCli
         sender = await client.sender("0")
         await sender.send([Event(b"x" * 300_000)] * 20)
         reader = await azure_reader(client, prefetch_bytes_max=1_000_000)
-        found = 0
-        while found < 20:
+        received = 0
+        while received < 20:
             events = await reader.receive(2, DEADLINE_S)
-            found += len(events)
+            received += len(events)
             assert reader._bytes <= 1_000_000 + 301_000
 
 
@@ -325,10 +325,10 @@ async def test_an_event_in_many_frames_is_read(
         sent = [Event(bytes([number]) * size) for number, size in enumerate((50_000, 9, 9_000, 0))]
         await (await client.sender("0")).send(sent)
         reader = await azure_reader(client, prefetch=2)
-        found: list[Event] = []
-        while len(found) < 4:
-            found += await reader.receive(4, DEADLINE_S)
-        assert [event.body for event in found] == [event.body for event in sent]
+        received: list[Event] = []
+        while len(received) < 4:
+            received += await reader.receive(4, DEADLINE_S)
+        assert [event.body for event in received] == [event.body for event in sent]
 
 
 async def test_duplicates_are_recognised_by_their_sequence_number(

@@ -144,8 +144,8 @@ def test_too_many_readers(eh: Entity) -> None:
     with pytest.raises(AmqpError) as refused:
         list(read_range(eh.connection, "0", 0, 5))
     assert refused.value.condition == "amqp:resource-limit-exceeded"
-    for one in reading:
-        one.close()  # type: ignore[attr-defined]
+    for reader in reading:
+        reader.close()  # type: ignore[attr-defined]
     eventually(lambda: eh.readers == 0)
 
 

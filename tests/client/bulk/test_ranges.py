@@ -50,8 +50,8 @@ def test_a_range_is_read(server: EmbeddedHub, first: int, last: int, batch_rows:
     eh = filled_entity(server)
     batches = list(read_range(eh.connection, "0", first, last, RangeOptions(batch_rows=batch_rows)))
     assert sequences(iter(batches)) == list(range(first, last))
-    found = [row["body"] for row in rows(iter(batches))]
-    assert found == [b"%d" % n for n in range(first, last)]
+    bodies = [row["body"] for row in rows(iter(batches))]
+    assert bodies == [b"%d" % n for n in range(first, last)]
     assert max(batch.num_rows for batch in batches) <= batch_rows
 
 
@@ -76,8 +76,8 @@ def test_many_events_are_read(eh: Entity) -> None:
     eh.put([message] * (bulk.CREDIT_WINDOW + 30_000))
     last = bulk.CREDIT_WINDOW + 29_000
     batches = read_range(eh.connection, "0", 500, last, RangeOptions(columns=("sequenceNumber",)))
-    found = pa.concat_batches(list(batches))["sequenceNumber"].to_numpy()
-    assert (found == range(500, last)).all()
+    numbers = pa.concat_batches(list(batches))["sequenceNumber"].to_numpy()
+    assert (numbers == range(500, last)).all()
 
 
 def test_batches_respect_their_size(eh: Entity) -> None:
@@ -98,8 +98,8 @@ def test_large_events_in_many_frames_are_read(eh: Entity, frame_bytes_max: int) 
         eh.connection, options=ConnectionOptions(frame_bytes_max=frame_bytes_max)
     ) as client:
         for _ in range(2):
-            found = rows(client.read_range("0", 0, len(bodies)))
-            assert [row["body"] for row in found] == bodies
+            received = rows(client.read_range("0", 0, len(bodies)))
+            assert [row["body"] for row in received] == bodies
 
 
 @pytest.mark.parametrize("size", [1, 3, 100, 5000])
@@ -107,8 +107,8 @@ def test_a_range_is_read_in_any_pieces(server: EmbeddedHub, size: int) -> None:
     """A stream may return any number of bytes, as TLS and WebSocket do."""
     connect = connect_tampered(lambda stream, buffer: stream.recv_into(buffer[:size]))
     last = 300 if size > 10 else 30
-    found = read_range(filled_entity(server).connection, "0", 0, last, connect=connect)
-    assert sequences(found) == list(range(last))
+    batches = read_range(filled_entity(server).connection, "0", 0, last, connect=connect)
+    assert sequences(batches) == list(range(last))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_future_range_is_waited_for(eh: Entity) -> None:
 def test_a_missing_range_raises_range_timeout(eh: Entity) -> None:
     eh.put(numbered_messages(range(10)))
     began = time.monotonic()
-    with pytest.raises(RangeTimeout, match=r"event 10 of partition 0 did not come within 0\.3 s"):
+    with pytest.raises(RangeTimeout, match=r"event 10 of partition 0 did not arrive within 0\.3 s"):
         list(read_range(eh.connection, "0", 5, 20, SHORT_DEADLINE))
     assert 0.3 <= time.monotonic() - began < 5
 

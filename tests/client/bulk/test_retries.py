@@ -106,9 +106,9 @@ def test_events_in_flight_are_returned_once(server: EmbeddedHub, eh: Entity) -> 
     reading = start_waiting_range(eh, retry=FAST_RETRIES)
     server.drop_connections()
     eh.put(numbered_messages(range(5, 20)))
-    found = rows(reading)
-    assert [row["sequenceNumber"] for row in found] == list(range(5, 20))
-    assert [row["body"] for row in found] == [b"%d" % number for number in range(5, 20)]
+    received = rows(reading)
+    assert [row["sequenceNumber"] for row in received] == list(range(5, 20))
+    assert [row["body"] for row in received] == [b"%d" % number for number in range(5, 20)]
 
 
 def test_a_range_with_an_epoch_survives_a_reconnect(server: EmbeddedHub, eh: Entity) -> None:
@@ -137,15 +137,15 @@ def test_a_range_waits_for_a_restarted_hub(tmp_path: Path) -> None:
         client.__enter__()
         reading = client.read_range("0", 0, 20, RangeOptions(batch_rows=10))
         assert next(reading).num_rows == 10
-    found: list[int] = []
-    going_on = threading.Thread(target=lambda: found.extend(sequences(reading)))
+    received: list[int] = []
+    going_on = threading.Thread(target=lambda: received.extend(sequences(reading)))
     going_on.start()
     with EmbeddedHub(data=tmp_path, port=port) as again:
         again._call(lambda: again.namespace.rules.extend(rules))
         Entity.of(again, "eh").put(numbered_messages(range(10, 20)))
         going_on.join(WAIT_S)
         client.__exit__(None, None, None)
-    assert found == list(range(10, 20))
+    assert received == list(range(10, 20))
 
 
 # --- Raised failures -----------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_retries_are_exhausted(server: EmbeddedHub, eh: Entity) -> None:
         with pytest.raises(ConnectionFailed):
             next(reading)
     assert len(pauses) == 3
-    assert all(most / 2 <= found <= most for found, most in zip(pauses, (1, 2, 3), strict=True))
+    assert all(most / 2 <= pause_s <= most for pause_s, most in zip(pauses, (1, 2, 3), strict=True))
 
 
 def test_without_retries_a_break_is_raised(server: EmbeddedHub, eh: Entity) -> None:

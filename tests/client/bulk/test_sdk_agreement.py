@@ -81,6 +81,7 @@ def varied() -> list[bytes]:
         sent.append(
             Message(
                 annotations=notes,
+                delivery_annotations={} if number % 7 else {Symbol("x-way"): value},
                 properties=properties[number % len(properties)],
                 application={"n": number, "value": value} if number % 3 else {},
                 data=(bytes([number % 256]) * sizes[number % len(sizes)],),
@@ -95,14 +96,14 @@ def varied() -> list[bytes]:
     return [encode_message(message) for message in sent]
 
 
-def read_officially(connection: str, wanted: int) -> list[EventData]:
+def read_officially(connection: str, count: int) -> list[EventData]:
     client = EventHubConsumerClient.from_connection_string(connection, "$Default")
     events: list[EventData] = []
     done = threading.Event()
 
     def on_batch(_: Any, batch: list[EventData]) -> None:
         events.extend(batch)
-        if len(events) >= wanted:
+        if len(events) >= count:
             done.set()
 
     options = {"partition_id": "0", "starting_position": "-1", "prefetch": 3000}
@@ -277,9 +278,9 @@ def test_all_readers_return_the_same_events(
     assert read_columns(eh, count, frame_bytes_max, singles_max=count) == columns
     theirs = read_officially(eh.connection, count)
     ours = read_one_by_one(eh, count)
-    for row, event, one in zip(columns, theirs, ours, strict=True):
+    for row, event, our_event in zip(columns, theirs, ours, strict=True):
         official(row, event)
-        agree(one, row)
+        agree(our_event, row)
 
 
 def send_officially(connection: str, load: Load) -> None:
@@ -307,12 +308,12 @@ def read_one_by_one(eh: Entity, count: int) -> list[Event]:
     """Read as events with the asyncio client, with new and with known patterns."""
 
     async def read() -> list[Event]:
-        found: list[Event] = []
+        received: list[Event] = []
         async with NativeClient(eh.connection) as client, asyncio.timeout(WAIT_S):
             reader = await client.reader(ReaderOptions("0"))
-            while len(found) < count:
-                found += await reader.receive(count - len(found), 5.0)
-        return found
+            while len(received) < count:
+                received += await reader.receive(count - len(received), 5.0)
+        return received
 
     PATTERNS.patterns = ()
     learned, known = asyncio.run(read()), asyncio.run(read())
@@ -331,5 +332,5 @@ def agree(event: Event, row: dict[str, Any]) -> None:
 
 
 def test_sequence_numbers_are_consecutive(server: EmbeddedHub) -> None:
-    found = sequences(read_range(filled_entity(server).connection, "0", 0, 300))
-    assert all(after - before == 1 for before, after in pairwise(found))
+    numbers = sequences(read_range(filled_entity(server).connection, "0", 0, 300))
+    assert all(after - before == 1 for before, after in pairwise(numbers))

@@ -57,8 +57,8 @@ def server() -> Iterator[EmbeddedHub]:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_range_is_read(server: EmbeddedHub, transport: str) -> None:
     arguments = client_arguments(transport, server, filled_entity(server).name)
-    found = read_range(first=17, last=300, partition="0", **arguments)
-    assert sequences(found) == list(range(17, 300))
+    batches = read_range(first=17, last=300, partition="0", **arguments)
+    assert sequences(batches) == list(range(17, 300))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -69,8 +69,8 @@ def test_many_and_large_events_are_read(eh: Entity, server: EmbeddedHub, transpo
     with BulkClient(**client_arguments(transport, server, eh.name)) as client:
         for rows_max in (8192, 7):
             options = RangeOptions(batch_rows=rows_max)
-            found = rows(client.read_range("0", 0, len(bodies) + 50, options))
-            assert [row["body"] for row in found][: len(bodies)] == bodies
+            received = rows(client.read_range("0", 0, len(bodies) + 50, options))
+            assert [row["body"] for row in received][: len(bodies)] == bodies
         last = client.partition_properties("0").last_sequence + 1
         assert sequences(client.read_range("0", 0, last)) == list(range(last))
         assert client.properties().partitions == ("0", "1")
@@ -161,7 +161,7 @@ def test_an_identity_credential_is_accepted(server: EmbeddedHub, transport: str)
 
 
 def test_a_host_with_an_identity_is_enough(server: EmbeddedHub) -> None:
-    found = read_range(
+    batches = read_range(
         f"127.0.0.1:{server.tls_port}",
         "0",
         0,
@@ -170,7 +170,7 @@ def test_a_host_with_an_identity_is_enough(server: EmbeddedHub) -> None:
         credential=Identity(),
         ca_file=server.ca_file,
     )
-    assert sequences(found) == list(range(10))
+    assert sequences(batches) == list(range(10))
 
 
 def test_signatures_and_keys_are_accepted(server: EmbeddedHub) -> None:
@@ -182,8 +182,8 @@ def test_signatures_and_keys_are_accepted(server: EmbeddedHub) -> None:
         AzureSasCredential(made),
         AzureNamedKeyCredential(given.key_name, given.key),
     ):
-        found = read_range(eh.connection, "0", 0, 10, credential=credential)
-        assert sequences(found) == list(range(10))
+        batches = read_range(eh.connection, "0", 0, 10, credential=credential)
+        assert sequences(batches) == list(range(10))
 
 
 def test_a_credential_for_asyncio_is_refused(server: EmbeddedHub) -> None:
@@ -210,8 +210,8 @@ def test_a_refused_credential_is_reported(server: EmbeddedHub, credential: Any, 
 
 async def test_a_range_can_be_read_inside_an_event_loop(server: EmbeddedHub) -> None:
     """It blocks the loop, but works."""
-    found = read_range(filled_entity(server).connection, "0", 0, 10, credential=Identity())
-    assert sequences(found) == list(range(10))
+    batches = read_range(filled_entity(server).connection, "0", 0, 10, credential=Identity())
+    assert sequences(batches) == list(range(10))
 
 
 # --- WebSocket streams ---------------------------------------------------------------------------

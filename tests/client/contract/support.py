@@ -19,6 +19,7 @@ import pytest
 from pumphouse.amqp.messages import BATCH_FORMAT, encode_batch
 from pumphouse.client.azure.client import AzureClient
 from pumphouse.client.base import HubClient, Reader, ReaderOptions, RetryOptions, encode_event
+from pumphouse.client.metered import MeteredClient
 from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.annotations import parse_payload
@@ -29,7 +30,11 @@ from pumphouse.hub.namespace import Partition
 # Ends a wait that never succeeds; no test depends on speed.
 DEADLINE_S = 60.0
 
-DRIVERS: dict[str, Callable[..., HubClient]] = {"native": NativeClient, "azure": AzureClient}
+DRIVERS: dict[str, Callable[..., HubClient]] = {
+    "native": NativeClient,
+    "azure": AzureClient,
+    "metered": lambda *arguments, **options: MeteredClient(NativeClient(*arguments, **options)),
+}
 LISTENERS = ("plain", "tls", "ws", "wss")
 every_listener = pytest.mark.parametrize("listener", LISTENERS)
 

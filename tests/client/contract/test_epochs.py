@@ -12,11 +12,11 @@ from pumphouse.events import Event
 from tests.client.contract.support import DEADLINE_S, DriverTarget, fill, sequences, take
 
 
-async def drain(reader: Reader, found: list[Event]) -> None:
+async def drain(reader: Reader, received: list[Event]) -> None:
     """Receive until it raises."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found += await reader.receive(10, DEADLINE_S)
+            received += await reader.receive(10, DEADLINE_S)
 
 
 async def test_a_higher_epoch_evicts(client: HubClient, target: DriverTarget) -> None:
@@ -25,10 +25,10 @@ async def test_a_higher_epoch_evicts(client: HubClient, target: DriverTarget) ->
     assert sequences(await take(old, 1, at_once=1)) == [0]
     new = await client.reader(ReaderOptions("0", epoch=7))
     # Buffered events are returned first.
-    found: list[Event] = []
+    received: list[Event] = []
     with pytest.raises(ReaderEvicted, match="with higher epoch of '7' is created") as evicted:
-        await drain(old, found)
-    assert sequences(found) in ([], [1], [1, 2])
+        await drain(old, received)
+    assert sequences(received) in ([], [1], [1, 2])
     assert (evicted.value.condition, evicted.value.epoch) == ("amqp:link:stolen", 7)
     with pytest.raises(ReaderEvicted):  # permanently
         await old.receive(1, DEADLINE_S)

@@ -37,9 +37,9 @@ async def test_properties_of_an_unused_partition(client: HubClient, target: Driv
 async def test_properties_of_a_partition_with_events(client: HubClient) -> None:
     await fill(client, "1", 12)
     last = (await read(client, "1", 12))[-1]
-    found = await client.partition_properties("1")
-    assert (found.first_sequence, found.last_sequence, found.empty) == (0, 11, False)
-    assert (found.last_offset, found.last_enqueued_ms) == (last.offset, last.enqueued_ms)
+    partition = await client.partition_properties("1")
+    assert (partition.first_sequence, partition.last_sequence, partition.empty) == (0, 11, False)
+    assert (partition.last_offset, partition.last_enqueued_ms) == (last.offset, last.enqueued_ms)
 
 
 async def test_properties_of_a_partition_with_expired_events(driver: str) -> None:
@@ -53,8 +53,8 @@ async def test_properties_of_a_partition_with_expired_events(driver: str) -> Non
         assert (gone.first_sequence, gone.last_sequence, gone.empty) == (5, 4, True)
         assert gone.first_sequence > gone.last_sequence
         await fill(client, "0", 2)
-        there = await client.partition_properties("0")
-        assert (there.first_sequence, there.last_sequence, there.empty) == (5, 6, False)
+        partition = await client.partition_properties("0")
+        assert (partition.first_sequence, partition.last_sequence, partition.empty) == (5, 6, False)
         assert [event.sequence for event in await read(client, "0", 2)] == [5, 6]
 
 
@@ -65,5 +65,5 @@ async def test_properties_of_an_unknown_partition_are_refused(client: HubClient)
 
 
 async def test_concurrent_property_calls(client: HubClient) -> None:
-    found = await asyncio.gather(*(client.partition_properties(str(n % 4)) for n in range(12)))
-    assert [one.partition for one in found] == [str(n % 4) for n in range(12)]
+    replies = await asyncio.gather(*(client.partition_properties(str(n % 4)) for n in range(12)))
+    assert [reply.partition for reply in replies] == [str(n % 4) for n in range(12)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import cycle
 
 import pytest
 
@@ -51,12 +52,12 @@ async def test_receive_returns_as_soon_as_there_is_an_event(client: HubClient) -
 async def test_receive_respects_max_events(client: HubClient) -> None:
     await fill(client, "0", 20)
     reader = await client.reader(ReaderOptions("0"))
-    found: list[Event] = []
-    while len(found) < 20:
+    received: list[Event] = []
+    while len(received) < 20:
         events = await reader.receive(3, DEADLINE_S)
         assert len(events) <= 3
-        found += events
-    assert sequences(found) == list(range(20))
+        received += events
+    assert sequences(received) == list(range(20))
 
 
 async def test_a_cancelled_receive_loses_no_event(client: HubClient) -> None:
@@ -97,6 +98,14 @@ async def test_large_events_with_a_small_byte_limit_are_read(client: HubClient) 
     assert {len(event.body) for event in events} == {200_000}
 
 
+async def test_a_byte_limit_may_shrink_and_grow_while_the_reader_is_open(client: HubClient) -> None:
+    sender = await client.sender("0")
+    await sender.send([Event(bytes([number]) * 200_000) for number in range(40)])
+    limits = cycle([8_000_000, 1, 250_000, 1_000_000])
+    events = await read(client, "0", 40, bytes_limit=lambda: next(limits))
+    assert [event.body[:1] for event in events] == [bytes([number]) for number in range(40)]
+
+
 async def test_two_partitions_are_read_concurrently(client: HubClient) -> None:
     async def follow(partition: str) -> list[bytes]:
         return bodies(await read(client, partition, 500))
@@ -117,9 +126,11 @@ async def test_thirty_two_readers_are_served(hub: EmbeddedHub, target: DriverTar
         readers = await asyncio.gather(
             *(client.reader(ReaderOptions(str(number))) for number in range(32))
         )
-        found = await asyncio.gather(*(take(reader, 10) for reader in readers))
-        assert [sequences(events) for events in found] == [list(range(10))] * 32
-        assert sorted(int(event.body) for events in found for event in events) == list(range(320))
+        received = await asyncio.gather(*(take(reader, 10) for reader in readers))
+        assert [sequences(events) for events in received] == [list(range(10))] * 32
+        assert sorted(int(event.body) for events in received for event in events) == list(
+            range(320)
+        )
 
 
 async def test_readers_without_an_epoch_get_the_same_events(client: HubClient) -> None:

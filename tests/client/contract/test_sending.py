@@ -41,9 +41,9 @@ async def test_a_key_maps_to_the_partition_of_the_service(
     sender = await client.sender()
     await sender.send([Event(key.encode(), partition_key=key) for key in keys * 2])
     for partition in range(4):
-        wanted = [key.encode() for key in keys if partition_for(key, 4) == partition]
-        events = await read(client, str(partition), 2 * len(wanted))
-        assert sorted(bodies(events)) == sorted(wanted * 2)
+        own_bodies = [key.encode() for key in keys if partition_for(key, 4) == partition]
+        events = await read(client, str(partition), 2 * len(own_bodies))
+        assert sorted(bodies(events)) == sorted(own_bodies * 2)
         assert all((event.partition_key or "").encode() == event.body for event in events)
     assert sum(target.counts()) == 2 * len(keys)
 
@@ -54,14 +54,14 @@ async def test_events_of_a_key_keep_their_order(client: HubClient, target: Drive
     sent = [Event(b"%d" % number, partition_key=keys[number % 3]) for number in range(600)]
     target.hub.faults.delay(0.3, hub=target.name, times=3)  # later batches must not overtake it
     assert await sender.send(sent, batch_events_max=5) == 600
-    found: defaultdict[str | None, list[int]] = defaultdict(list)
+    numbers_of: defaultdict[str | None, list[int]] = defaultdict(list)
     for partition, count in enumerate(target.counts()):
         for event in await read(client, str(partition), count):
-            found[event.partition_key].append(int(event.body))
-    assert {key: numbers == sorted(numbers) for key, numbers in found.items()} == dict.fromkeys(
-        keys, True
-    )
-    assert sum(map(len, found.values())) == 600
+            numbers_of[event.partition_key].append(int(event.body))
+    assert {
+        key: numbers == sorted(numbers) for key, numbers in numbers_of.items()
+    } == dict.fromkeys(keys, True)
+    assert sum(map(len, numbers_of.values())) == 600
 
 
 async def test_without_a_key_the_partitions_take_turns(

@@ -39,9 +39,9 @@ async def read(reader: NativeReader, count: int) -> list[Event]:
 
 async def bodies(client: NativeClient, partition: str, count: int) -> list[bytes]:
     reader = await client.reader(ReaderOptions(partition))
-    found = [event.body for event in await read(reader, count)]
+    received = [event.body for event in await read(reader, count)]
     await reader.close()
-    return found
+    return received
 
 
 async def let_go(hub: EmbeddedHub) -> None:
@@ -267,7 +267,7 @@ async def test_hubs_and_groups_are_created_and_deleted(hub: EmbeddedHub) -> None
     async with NativeClient(hub.connection_string()) as client:
         ask = await client.management()
         assert (await ask.create_hub("new", 3)).partitions == ("0", "1", "2")
-        assert [found.name for found in await ask.hubs()] == ["eh", "new"]
+        assert [properties.name for properties in await ask.hubs()] == ["eh", "new"]
         await ask.create_group("new", "archive")
         assert await ask.groups("new") == ["$Default", "archive"]
         with pytest.raises(HubExists, match="'archive' already exists"):

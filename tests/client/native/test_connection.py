@@ -122,9 +122,9 @@ async def respond_to_nothing(reader: asyncio.StreamReader, writer: asyncio.Strea
 async def test_a_failed_connection_reports_address_and_cause(
     peer: Peer, kind: type[PumphouseError], sentence: str
 ) -> None:
-    failed, place = await failure(peer)
+    failed, expected_address = await failure(peer)
     assert isinstance(failed, kind)
-    assert place in str(failed)
+    assert expected_address in str(failed)
     assert re.search(sentence, str(failed))
 
 

@@ -43,7 +43,7 @@ async def test_buffered_bytes_are_limited_also_if_events_grow_suddenly(bytes_max
             seen += await read(reader, 1)
         assert sequences(seen) == list(range(len(sizes)))
         assert [len(event.body) for event in seen] == sizes
-        assert peak <= bytes_max + 201_000, "give or take one"
+        assert peak <= bytes_max + 201_000, "at most one event above the limit"
 
 
 async def test_an_idle_reader_does_not_stop_other_readers() -> None:

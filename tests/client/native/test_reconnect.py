@@ -61,8 +61,8 @@ async def test_reading_has_no_gap_and_no_duplicate_under_any_fault(
         injector = FaultInjector(hub, rng, READING)
         while injector.count < BREAKS[transport]:
             sent += await sender.send(numbered(rng.randrange(40), start=sent))
-            if found := await reader.receive(rng.randrange(1, 30), 0.02):
-                seen += found
+            if batch := await reader.receive(rng.randrange(1, 30), 0.02):
+                seen += batch
                 injector.again()
         injector.stop()
         seen += await read(reader, sent - len(seen))
@@ -79,9 +79,11 @@ async def test_all_readers_of_a_client_resume() -> None:
             await read(reader, 5)
         hub.drop_connections()
         async with asyncio.timeout(DEADLINE_S):
-            found = await asyncio.gather(*(read(reader, 25) for reader in readers))
-        assert all(sequences(events) == list(range(5, 30)) for events in found)
-        assert len(hub.server.connections) == 1, "one connection is made anew, not thirty-two"
+            received = await asyncio.gather(*(read(reader, 25) for reader in readers))
+        assert all(sequences(events) == list(range(5, 30)) for events in received)
+        assert len(hub.server.connections) == 1, (
+            "the client opens one new connection, not thirty-two"
+        )
 
 
 @pytest.mark.parametrize("filled", [0, 5])
@@ -142,7 +144,7 @@ async def test_reading_resumes_after_a_restart_with_data(tmp_path: Path, transpo
                 sent += await sending
         seen += await read(reader, sent - len(seen))
         assert [event.body for event in seen] == [b"%d" % number for number in range(sent)]
-        assert [one.epoch for one in hub_readers(hub)] == [3], "the epoch is kept"
+        assert [hub_reader.epoch for hub_reader in hub_readers(hub)] == [3], "the epoch is kept"
     await hub.stop()
 
 

@@ -49,9 +49,11 @@ async def test_all_sent_events_are_stored_in_order_under_any_fault(
             sent += count
             injector.again()
         injector.stop()
-        found = [e for p in ("0", "1") for e in await read_all(calm, p)]
-        first = dict.fromkeys(int(event.body) for event in found)
-        assert list(first) == list(range(sent)), "each is there, the first time in its order"
+        stored = [e for p in ("0", "1") for e in await read_all(calm, p)]
+        first = dict.fromkeys(int(event.body) for event in stored)
+        assert list(first) == list(range(sent)), (
+            "all are stored, and their first copies are in order"
+        )
         assert sender.accepted == sent
 
 
@@ -74,9 +76,9 @@ async def test_at_most_one_batch_of_a_key_is_pending(hub: EmbeddedHub) -> None:
         events = [Event(b"%d" % number, partition_key=key) for number in range(100) for key in keys]
         assert await sender.send(events, batch_events_max=3) == 600
         hub.faults.clear()
-        found = [e for p in ("0", "1") for e in await read_all(client, p)]
+        stored = [e for p in ("0", "1") for e in await read_all(client, p)]
         for key in keys:
-            bodies = [int(event.body) for event in found if event.partition_key == key]
+            bodies = [int(event.body) for event in stored if event.partition_key == key]
             assert bodies == list(range(100))
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from pumphouse.amqp import session
-from pumphouse.amqp.connection import SERVER, Limits
+from pumphouse.amqp.connection import SERVER
 from pumphouse.amqp.connection import Connection as AmqpConnection
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.events import AttachAsked, Delivered, Detached
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
@@ -75,7 +76,7 @@ class StingyHub:
                 raise AssertionError("the client should not leave")
 
     def answer(self, link: Link, asked: Attach) -> None:
-        link.answer(
+        link.send_attach(
             Attach(
                 name=link.name,
                 handle=link.handle,

@@ -58,8 +58,8 @@ async def test_all_partitions_over_one_connection(hub: EmbeddedHub, transport: s
             readers = await asyncio.gather(*(client.reader(ReaderOptions(p)) for p in partitions))
             senders = await asyncio.gather(*(client.sender(p) for p in partitions))
             await asyncio.gather(*(sender.send(numbered(100)) for sender in senders))
-            found = await asyncio.gather(*(read(reader, 100) for reader in readers))
-        assert all(sequences(events) == list(range(100)) for events in found)
+            received = await asyncio.gather(*(read(reader, 100) for reader in readers))
+        assert all(sequences(events) == list(range(100)) for events in received)
         assert len(hub.server.connections) == 1
 
 
@@ -217,9 +217,9 @@ def test_an_invalid_route_is_refused(transport: str, endpoint: str | None, sente
 
 def test_a_host_with_a_credential_is_enough() -> None:
     for text in (HOST, f"sb://{HOST}/", f" {HOST} "):
-        place = read_connection_string(text, "eh", keyless=True)
-        assert (place.host, place.port, place.authority) == (HOST, 5671, HOST)
-        assert (place.hub, place.tls, place.key) == ("eh", True, "")
+        parsed = read_connection_string(text, "eh", keyless=True)
+        assert (parsed.host, parsed.port, parsed.authority) == (HOST, 5671, HOST)
+        assert (parsed.hub, parsed.tls, parsed.key) == ("eh", True, "")
     with pytest.raises(OptionError, match="a host alone needs a credential"):
         read_connection_string(HOST, "eh")
     keyless = f"Endpoint=sb://{HOST};EntityPath=eh"

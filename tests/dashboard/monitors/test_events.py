@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from pumphouse.dashboard.monitors.events import (
     Tail,
     TailQuery,
     event_json,
-    few_before_end,
+    position_of_last,
     sample_from,
 )
+from pumphouse.dashboard.server import sse
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 
@@ -30,6 +32,9 @@ from pumphouse.events import EARLIEST, Event, Position
         ({"count": True}, "use 1 to 100"),
         ({"key": "a", "partition": "1"}, "not both"),
         ({"key": 7}, "must be text"),
+        ({"body": "half \ud800"}, "half a character"),
+        ({"key": "\udfff"}, "half a character"),
+        ({"partition": "\udfff"}, "half a character"),
     ],
 )
 def test_an_invalid_sample_is_rejected(change: dict[str, Any], message: str) -> None:
@@ -71,6 +76,50 @@ def test_an_event_as_json() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "json"),
+    [
+        (b"[1]", True),
+        (b'{"a": [null, 1e400]}', True),  # a browser reads Infinity, as Python does
+        (b'["\\ud800"]', True),
+        (b"[NaN]", False),
+        (b"[-Infinity]", False),
+        (b'\xef\xbb\xbf{"a": 1}', False),  # a byte order mark
+        ('{"a": 1}'.encode("utf-16"), False),
+        ('{"a": 1}'.encode("utf-32-le"), False),
+        (b'["\xff"]', False),
+        (b'["\n"]', False),
+        (b"[" * 4000, False),
+        (b"[" * 2000 + b"]" * 2000, False),
+        (b"[" + b"9" * 4500 + b"]", False),
+        (b"1", False),
+        (b"", False),
+        (b" " * 4097 + b"[]", False),  # cut
+    ],
+)
+def test_a_body_is_json_only_if_a_browser_can_parse_it(body: bytes, json: bool) -> None:
+    assert event_json(Event(body))["json"] is json
+
+
+def test_long_texts_of_an_event_are_cut() -> None:
+    properties = {f"{n}-{'p' * 500}": "v" * 500 for n in range(100)}
+    shown = event_json(Event(b"\xf0\x9f\x8e\x89" * 3_000_000, properties, "k" * 500))
+    assert (len(shown["body"]), shown["cut"], shown["size"]) == (4096, True, 12_000_000)
+    assert shown["body"] == "\N{PARTY POPPER}" * 4096
+    assert len(shown["key"]) < 210
+    assert len(shown["properties"]) == 50
+    assert max(len(name) + len(value) for name, value in shown["properties"].items()) < 420
+    assert len(sse.encode_json(shown)) < 50_000
+
+
+async def test_the_buffer_does_not_keep_whole_bodies() -> None:
+    tail = Tail(TailQuery("sensors", "page"))
+    body = bytes(1 << 20)
+    tail.add([Event(body)] * BUFFER_MAX)
+    assert sys.getrefcount(body) < 10
+    assert len(tail.take()["events"]) == BUFFER_MAX
+
+
+@pytest.mark.parametrize(
     ("first", "last", "empty", "position"),
     [
         (0, -1, True, EARLIEST),
@@ -83,4 +132,4 @@ def test_the_position_of_the_last_events(
     first: int, last: int, empty: bool, position: Position
 ) -> None:
     result = PartitionProperties("sensors", "0", first, last, "0", 0, empty)
-    assert few_before_end(result, 10) == position
+    assert position_of_last(result, 10) == position

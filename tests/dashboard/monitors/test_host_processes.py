@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,14 +25,27 @@ from tests.dashboard.page_client import (
 from tests.dashboard.page_options import LEASE_S, first, options
 
 
+def read(port: int, path: str) -> str:
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as response:
+        text: str = response.read().decode()
+        return text
+
+
 async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) -> None:
     connection = hub.connection_string()
     fleet = ProcessFleet(
-        connection, "sensors", "counters", store, hosts=1, hosts_max=2, lease_s=LEASE_S
+        connection,
+        "sensors",
+        "counters",
+        store,
+        hosts=1,
+        hosts_max=2,
+        lease_s=LEASE_S,
+        metrics=True,
     )
     group = WatchedGroup(connection, "sensors", "counters", store, LEASE_S, "pull", fleet)
     async with Dashboard(options(hub, store, groups=(group,), homes=None)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
 
         def owners() -> set[str]:
             return {line["owner"] for line in page.monitors[0].latest_json["lines"]}
@@ -42,6 +56,13 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         full = await client.post("/api/hosts/add", {"key": "g0"})
         assert "cannot add a host: 2 hosts are running" in full.json["error"]
         await until(lambda: owners() == {"host-1", "host-2"}, "two owners")
+        assert page.not_ready() is None
+        targets = dict(page.targets())
+        assert targets.keys() == {"host-1", "host-2"}
+        for port in targets.values():
+            assert await asyncio.to_thread(read, port, "/livez") == "ok\n"
+            metrics = await asyncio.to_thread(read, port, "/metrics")
+            assert 'pumphouse_processor_owned_partitions{eventhub="sensors"' in metrics
         words = [change.kind for _, change in page.monitors[0].changes]
         assert "hand-off" in words
         pids = {host.name: host.pid for host in fleet.hosts()}
@@ -57,9 +78,10 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         await until(
             lambda: [(host.name, host.state) for host in fleet.hosts()] == ended, "both gone"
         )
+        assert list(page.targets()) == []
         history = await first(client, "/stream/fleet", "history")
         assert {"claim", "hand-off", "expire", "release"} <= {
-            change["word"] for change in history["g0"]["changes"]
+            change["kind"] for change in history["g0"]["changes"]
         }
         # Both hosts checkpointed what they handled: there is no lag.
         shown = await first(client, "/stream/fleet", "fleet")
@@ -67,6 +89,17 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         await client.post("/api/hosts/add", {"key": "g0"})
         last = fleet.hosts()[0].pid
     assert not alive(last)
+
+
+async def test_a_host_is_shown_as_killed_only_when_its_process_is_gone(
+    hub: EmbeddedHub, store: str
+) -> None:
+    async with ProcessFleet(hub.connection_string(), "sensors", "counters", store) as fleet:
+        name = await fleet.add()
+        (host,) = fleet.hosts()
+        await fleet.kill(name)
+        assert [shown.state for shown in fleet.hosts()] == ["killed"]
+        assert not alive(host.pid)
 
 
 @pytest.mark.parametrize("face", ["push", "fixed"])

@@ -32,7 +32,7 @@ from tests.dashboard.page_options import first, options
 
 async def test_the_document_and_its_files_are_served(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         for path in ("/", "/homes", "/fleet", "/events"):
             response = await client.get(path)
             assert (response.status, b"<title>Pumphouse" in response.body) == (200, True)
@@ -59,7 +59,7 @@ def test_the_document_has_no_inline_code() -> None:
 
 async def test_a_foreign_host_or_origin_is_refused(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         for path in ("/", "/api/about", "/stream/fleet"):
             assert (await client.get(path, host="evil.example")).status == 421
         sample = {"hub": "sensors", "body": "x"}
@@ -71,10 +71,11 @@ async def test_a_foreign_host_or_origin_is_refused(hub: EmbeddedHub, store: str)
 
 async def test_an_invalid_request_gets_a_reason(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store, write=False)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         for path, data, message in [
             ("/api/send", b"{", "not JSON"),
             ("/api/send", b"[]", "not a JSON object"),
+            ("/api/send", b"[" * 60_000, "not JSON"),
             ("/api/send", b"x" * 70_000, "at most"),
             ("/api/send", {"hub": "sensors", "body": "x"}, "read-only"),
             ("/api/faults/plan", {"action": "drop", "hub": "sensors"}, "read-only"),
@@ -96,20 +97,25 @@ async def test_homes_are_read_from_the_hubs(hub: EmbeddedHub, store: str) -> Non
     connection = hub.connection_string()
     await send_activities(connection, activity(42, "door", 1), activity(7, "motion", 0))
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
-        data = await first(client, "/stream/homes", "homes", lambda data: data["known"] == 2)
-        assert data["states"] == [98, 1, 0, 1, 0, 0]
+        client = PageClient(page.port, page.access.launch_token)
+        data = await first(
+            client, "/stream/homes", "homes", lambda data: data["homes_by_state"][0] == 98
+        )
+        assert data["homes_by_state"] == [98, 1, 0, 1, 0, 0, 0]
         assert data["size"] == 100
         distant_time = alert(42).body.replace(b'"at":', b'"at":99999999999999999999,"was":')
         invalid = [Event(b"nonsense"), Event(distant_time)]
         await send_alerts(connection, alert(42), alert(42, "fire"), *invalid)
         data = await first(client, "/stream/home/42", "home", lambda data: len(data["alerts"]) == 2)
-        assert (data["home"], data["word"]) == ("h000042", "alert")
+        assert (data["home"], data["state_name"]) == ("h000042", "alert")
         assert [sensor["text"] for sensor in data["sensors"]] == ["open"]
         data = await first(
-            client, "/stream/homes", "homes", lambda data: data["delay"]["total_s"] is not None
+            client,
+            "/stream/homes",
+            "homes",
+            lambda data: data["sensor_to_page"]["total_s"] is not None,
         )
-        assert data["unreadable"] == 2
+        assert data["invalid"] == 2
 
 
 async def test_the_homes_stream_sends_changes(hub: EmbeddedHub, store: str) -> None:
@@ -117,7 +123,9 @@ async def test_the_homes_stream_sends_changes(hub: EmbeddedHub, store: str) -> N
     async with Dashboard(options(hub, store)) as page:
         async with (
             asyncio.timeout(60),
-            aclosing(PageClient(page.port).messages("/stream/homes")) as messages,
+            aclosing(
+                PageClient(page.port, page.access.launch_token).messages("/stream/homes")
+            ) as messages,
         ):
             assert "grid" in (await anext(messages))[1]
             await send_activities(connection, activity(3, "motion", 2))
@@ -154,7 +162,7 @@ async def test_reading_continues_after_a_restart_of_the_hub(store: str, tmp_path
 
 async def test_faults_are_injected_and_removed(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         form = {"action": "freeze", "hub": "sensors", "partition": "2"}
         fault_id = (await client.post("/api/faults/plan", form)).json["id"]
         (planned,) = (await client.get("/api/faults")).json["planned"]
@@ -169,7 +177,7 @@ async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str
     connection = hub.connection_string()
     await send(connection, "sensors", [Event(f"event {n}".encode()) for n in range(20)])
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         data = await first(
             client,
             "/stream/events?hub=sensors&from=earliest&text=T+1",
@@ -185,7 +193,7 @@ async def test_a_tail_from_a_position_with_a_filter(hub: EmbeddedHub, store: str
 
 async def test_the_number_of_open_streams_is_limited(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         streams = [client.messages("/stream/fleet") for _ in range(STREAMS_MAX)]
         await asyncio.gather(*map(anext, streams))
         assert (await client.get("/stream/homes")).status == 503
@@ -196,12 +204,12 @@ async def test_the_number_of_open_streams_is_limited(hub: EmbeddedHub, store: st
 
 async def test_closing_the_page_ends_open_streams(hub: EmbeddedHub, store: str) -> None:
     async with Dashboard(options(hub, store)) as page:
-        stream = PageClient(page.port).messages("/stream/fleet")
+        stream = PageClient(page.port, page.access.launch_token).messages("/stream/fleet")
         await anext(stream)
     async with asyncio.timeout(60):
         assert [name async for name, _ in stream][-1:] in ([], ["fleet"])
     with pytest.raises(ConnectionRefusedError):
-        await PageClient(page.port).get("/")
+        await PageClient(page.port, page.access.launch_token).get("/")
 
 
 async def test_a_port_in_use_is_reported(hub: EmbeddedHub, store: str) -> None:
@@ -228,7 +236,7 @@ async def test_a_failed_monitor_is_restarted(
 
     monkeypatch.setattr(GroupMonitor, "observe", fails_once)
     async with Dashboard(options(hub, store)) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         await first(client, "/stream/fleet", "fleet", lambda data: data["groups"][0]["lines"])
     assert "monitor_failed" in caplog.text
     assert "unexpected" in caplog.text
@@ -244,7 +252,7 @@ async def test_an_unreachable_hub_is_reported_without_secrets(store: str) -> Non
         port=0, groups=(group,), homes=HomesFeed(connection), update_s=0.1
     )
     async with Dashboard(dashboard_options) as page:
-        client = PageClient(page.port)
+        client = PageClient(page.port, page.access.launch_token)
         data = await first(
             client, "/stream/fleet", "fleet", lambda data: data["groups"][0]["trouble"]
         )

@@ -32,8 +32,9 @@ def test_a_group_as_plain_data() -> None:
         "title": "pull",
         "hub": "sensors",
         "group": "counters",
+        "status": "moving",
         "state": "moving",
-        "meaning": "partitions change their owner or have none",
+        "meaning": "some partitions have no owner, or are being handed over",
         "lease_s": 30.0,
         "hosts": [
             {"name": "a", "partitions": ["0"], "lag": 9},
@@ -59,6 +60,7 @@ def test_a_group_as_plain_data() -> None:
                 "lag_s": 1.5,
                 "in": 10.0,
                 "out": 9.0,
+                "status": "ok",
                 "verdict": "ok",
                 "bad": False,
             },
@@ -74,6 +76,7 @@ def test_a_group_as_plain_data() -> None:
                 "lag_s": 1.5,
                 "in": None,
                 "out": None,
+                "status": "no owner",
                 "verdict": "no owner",
                 "bad": True,
             },
@@ -116,12 +119,12 @@ def test_an_unreachable_group_has_the_same_form() -> None:
     assert shown["lines"] == shown["hosts"] == []
 
 
-def test_every_column_and_verdict_has_a_meaning() -> None:
+def test_every_column_and_status_has_a_meaning() -> None:
     words = vocabulary()
     assert [column["name"] for column in words["columns"]] == [column.name for column in COLUMNS]
-    assert set(words["verdicts"]) == set(MEANING)
-    assert words["verdicts"]["no owner"]["bad"]
-    assert not words["verdicts"]["ok"]["bad"]
+    assert set(words["statuses"]) == set(MEANING)
+    assert words["statuses"]["no owner"]["bad"]
+    assert not words["statuses"]["ok"]["bad"]
     assert all(column.meaning.endswith(".") for column in (*COLUMNS, *STAGE_COLUMNS))
 
 
@@ -134,3 +137,15 @@ def test_a_change_has_a_text() -> None:
     shown = change_json(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
     assert shown["text"] == "a claimed partition 7"
     assert (shown["n"], shown["key"], shown["to"], shown["epoch"]) == (4, "g0", "a", 2)
+    assert shown["kind"] == CLAIM
+
+
+def test_old_keys_stay_for_one_version() -> None:
+    change = change_json(4, "g0", Change(1000, "7", CLAIM, "", "a", 2))
+    assert change["word"] == change["kind"]
+    assert vocabulary()["verdicts"] == vocabulary()["statuses"]
+    unowned = overview("counters", "sensors", [properties("0", 9)], Listing(()), [], 30.0)
+    shown = group_json("g0", "", unowned, {}, Rate(), 30.0)
+    assert (shown["status"], shown["state"]) == ("unowned", "nobody")
+    lost = unreachable("g1", "", "sensors", "counters", "no hub responds")
+    assert lost["status"] == lost["state"] == "unknown"

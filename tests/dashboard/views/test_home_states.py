@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from pumphouse.dashboard.views import home_states as home_states
 from pumphouse.dashboard.views.alerts import AlertHistory
 from pumphouse.dashboard.views.columns import read_columns
-from pumphouse.dashboard.views.home_states import ALERT, NO_DATA, OPEN, QUIET, TROUBLE, HomeStates
+from pumphouse.dashboard.views.heard_homes import HEARD_MS, HeardHomes, home_numbers
+from pumphouse.dashboard.views.home_states import (
+    ALARM_NOW,
+    ALERT,
+    NO_DATA,
+    OPEN,
+    QUIET,
+    TROUBLE,
+    HomeStates,
+)
 from pumphouse.dashboard.views.homes import (
     home_json,
 )
@@ -40,19 +49,35 @@ def test_a_huge_value_is_clipped() -> None:
         ([body(value=None, fault="stuck")], TROUBLE),
         ([body(value=None, fault="stuck", ago_min=1), body(value=0)], QUIET),
         ([body(sensor="smoke", value=59)], QUIET),
-        ([body(sensor="smoke", value=60)], ALERT),
-        ([body(sensor="glass", value=1)], ALERT),
+        ([body(sensor="smoke", value=60)], ALARM_NOW),
+        ([body(sensor="glass", value=1)], ALARM_NOW),
     ],
 )
 def test_the_state_of_a_home(bodies: list[bytes], state: int) -> None:
     assert states_from(*bodies).states(NOW)[42] == state
 
 
-def test_an_alert_is_shown_for_an_hour() -> None:
-    homes = states_from(body())
-    homes.set_alert(42, NOW - 59 * MINUTE_MS)
+def test_a_home_is_in_alert_while_an_alert_is_open() -> None:
+    homes = states_from(body(), body(sensor="glass", value=1))
+    homes.set_open_alerts(42, 2)
     assert homes.states(NOW)[42] == ALERT
-    assert homes.states(NOW + 2 * MINUTE_MS)[42] == QUIET
+    homes.set_open_alerts(42, 1)
+    assert homes.states(NOW + 60 * MINUTE_MS)[42] == ALERT
+    homes.set_open_alerts(42, 0)
+    assert homes.states(NOW)[42] == ALARM_NOW
+
+
+def test_a_home_that_is_heard_and_has_no_activity_is_quiet() -> None:
+    homes, heard = states_from(body(3, value=1), homes=10), HeardHomes(5)
+    heard.add(home_numbers(["h000003", "h000004", "h000004", None, "x", "h00000\uff12"]), NOW)
+    assert heard.count(NOW) == 2
+    states = homes.states(NOW, heard.are_heard(NOW, 10))
+    assert states.tolist() == [NO_DATA] * 3 + [OPEN, QUIET] + [NO_DATA] * 5
+    later = NOW + HEARD_MS
+    assert (heard.count(later), homes.states(later, heard.are_heard(later, 10))[4]) == (0, NO_DATA)
+    heard.add([4321], NOW)
+    assert heard.count(NOW) == 3
+    assert heard.are_heard(NOW, 2).tolist() == [False, False]
 
 
 @given(st.permutations(range(6)), st.lists(st.integers(1, 5), max_size=3))
@@ -65,7 +90,7 @@ def test_the_newest_reading_counts_in_any_order(order: list[int], cuts: list[int
         homes.add(read_columns(shuffled[first:last]), NOW)
     (door,) = homes.sensors(42)
     assert (door.at, door.value) == (NOW, 0)
-    assert home_json(homes, AlertHistory(), 42, NOW)["mode"] == "home"
+    assert home_json(homes, AlertHistory(), 42, NOW, QUIET)["mode"] == "home"
 
 
 def test_a_reading_from_the_future_is_ignored() -> None:
@@ -77,7 +102,7 @@ def test_the_arrays_grow_for_a_higher_home_number() -> None:
     homes = states_from(body(3, value=1), body(4321, "glass", 0, 1), homes=10)
     states = homes.states(NOW)
     assert len(states) == 4322
-    assert (states[3], states[4321], homes.known) == (OPEN, ALERT, 2)
+    assert (states[3], states[4321], homes.known) == (OPEN, ALARM_NOW, 2)
     assert homes.strip(3, NOW)["door"][-1] == "2"
 
 

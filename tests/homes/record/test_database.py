@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,30 +18,8 @@ from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, HOUR_MS, MINUTE_MS, Activity
-from tests.homes.record.postgres_server import PostgresServer
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import START_MS, activity, alert, as_tables, reached
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite://{tmp_path}/new/homes.db"
-    server: PostgresServer = request.getfixturevalue("server")
-    return server.database()
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    opened = open_database(url)
-    yield opened
-    opened.close()
 
 
 def connect(url: str) -> DatabaseConnection:

@@ -20,9 +20,9 @@ from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from tests.azurite.server import Azurite
-from tests.homes.record.postgres_server import PostgresServer
 from tests.homes.record.recording_process import ACTIVITIES, ALERTS
 from tests.homes.record.recount import recount
+from tests.postgres.server import PostgresServer
 
 ROOT = Path(__file__).parents[3]
 # Steps of a merge, and a random time within or between batches.

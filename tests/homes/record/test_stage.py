@@ -26,6 +26,7 @@ from pumphouse.homes.schema import (
     encode_alert,
 )
 from tests.homes.record.rows import activity, alert
+from tests.homes.streams import TO_THE_END, finish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +51,9 @@ def as_event(record: Activity | Alert) -> Event:
 def run(spark: SparkSession, namespace: HomesNamespace, folder: Path, checkpoint: str) -> Recorder:
     settings = RecordSettings(str(folder / "records"), f"sqlite://{folder}/homes.db", events_max=64)
     recorder = Recorder.open(settings)
-    query = record.start(
-        spark, namespace, str(folder / checkpoint), settings, {"availableNow": True}, recorder
-    )
-    query.awaitTermination()
+    where = str(folder / checkpoint)
+    # If Spark's time limit for the Python process is too short, the query is started again.
+    finish(lambda: record.start(spark, namespace, where, settings, TO_THE_END, recorder))
     recorder.close()
     return recorder
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import BadRecord
 from pumphouse.events import Event
 from pumphouse.homes import schema
@@ -20,7 +22,11 @@ from pumphouse.homes.schema import Reading, decode_reading, encode_activity, enc
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.stage_metrics import StageMetricsListener
+from pumphouse.telemetry.trace_context import DIAGNOSTIC_ID, TRACEPARENT, TRACESTATE
 from tests.homes.streams import TO_THE_END, finish, put, read_all
+from tests.spark.waiting import until
+from tests.telemetry.page import Series, recording, scrape, series
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +38,7 @@ AHEAD_MS, LATE_MS = 3_600_000, 120_000
 SETTINGS = sift.SiftSettings(partitions_per_task=1)
 READING = Reading("h000042", "door", 29_867_193, NOW, 1, NOW - 9_000, "away", 87)
 GOOD = encode_reading(READING)
+CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def changed(**keys: Any) -> bytes:
@@ -77,6 +84,7 @@ def validated(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[b
     rows = [(body, "0", index) for index, body in enumerate(bodies)]
     frame = spark.createDataFrame(rows, "body binary, partition string, sequenceNumber long")
     events = frame.withColumn("enqueuedTime", f.timestamp_millis(f.lit(NOW + 500)))
+    events = events.withColumn("properties", f.lit(None).cast("map<string, string>"))
     relevant = select_relevant(validate_columns(events, AHEAD_MS, LATE_MS)).collect()
     return {row.sequence: (row.valid, bytes(row.body)) for row in relevant}
 
@@ -116,11 +124,51 @@ def sift_all(
 def total(parts: Iterable[sift.Counts]) -> sift.Counts:
     """The counts of several batches together."""
     names = ("seen", "kept", "dropped", "repeated", "bad", "late")
-    sums, reasons = Counter[str](), Counter[str]()
+    sums, reasons, kinds = Counter[str](), Counter[str](), Counter[str]()
     for part in parts:
         sums.update({name: getattr(part, name) for name in names})
         reasons.update(part.reasons)
-    return sift.Counts(**{name: sums[name] for name in names}, reasons=dict(reasons))
+        kinds.update(part.kinds)
+    return sift.Counts(
+        **{name: sums[name] for name in names}, reasons=dict(reasons), kinds=dict(kinds)
+    )
+
+
+@contextmanager
+def listening(spark: SparkSession) -> Iterator[None]:
+    """Record the metrics of the stages meanwhile."""
+    with recording():
+        listener = StageMetricsListener()
+        spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            spark.streams.removeListener(listener)
+            listener.close()
+
+
+def reading_series(kind: str) -> Series:
+    return series("homes_readings_total", kind=kind)
+
+
+def metrics_of_hub(events: Sequence[Event]) -> dict[Series, float]:
+    """The metrics of sift, counted by the reference functions of the schema."""
+    kinds, late, bad = Counter[str](), 0, 0
+    for event in events:
+        body, enqueued_ms = event.body, event.enqueued_ms or 0
+        try:
+            reading = decode_reading(body)
+        except BadRecord:
+            bad += 1
+            continue
+        if reading.at > 10**12 * 5:
+            bad += 1
+            continue
+        kinds[reading.sensor] += 1
+        late += enqueued_ms - reading.at > LATE_MS
+    readings = {reading_series(kind): float(kinds[kind]) for kind in schema.KINDS}
+    others = {"homes_late_readings_total": late, "homes_malformed_readings_total": bad}
+    return readings | {series(name): float(count) for name, count in others.items()}
 
 
 def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
@@ -131,14 +179,28 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     batches = [simulator.minute(minute) for minute in range(29_867_193, 29_867_198)]
     sent = [event for batch in batches for event in batch.events()]
     clock_wrong = Event(changed(at=10**13), partition_key="h000042")
+    # Two quiet readings that are not late: Spark's expressions validate the first, and pass on the
+    # second, because a space follows the object.
+    quiet = json.loads(encode_reading(QUIET)) | {"at": now_ms(SystemClock())}
+    texts = [json.dumps(quiet | {"sensor": name}) for name in ("door", "temperature")]
+    traced = traced_events()
+    fresh = [Event(text.encode(), partition_key="h000042") for text in (texts[0], texts[1] + " ")]
     put(namespace, "sensors", [*sent[: len(sent) // 2]])
     ahead = replace(SETTINGS, ahead_max_s=10.0**9)
-    first = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
-    put(namespace, "sensors", [*sent[len(sent) // 2 :], clock_wrong])
-    second = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+    with listening(spark):
+        first = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+        put(namespace, "sensors", [*sent[len(sent) // 2 :], clock_wrong, *fresh, *traced])
+        second = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+        counts = metrics_of_hub(read_all(namespace, "sensors"))
+        until(lambda: scrape("homes_") == counts)
+        # The series of a query end with it.
+        until(lambda: scrape("pumphouse_spark_input_rows_total", query="sift") == {})
     counted = total([first, second])
+    assert counted.kinds == {kind: counts[reading_series(kind)] for kind in schema.KINDS}
+    assert counted.late == counts[series("homes_late_readings_total")]
+    assert counted.late + len(fresh) + len(traced) == counted.seen - counted.bad
 
-    good, bad = expected(event.body for event in [*sent, clock_wrong])
+    good, bad = expected(event.body for event in [*sent, clock_wrong, *traced])
     identities = {activity.reading.identity: activity for activity in good}
     activities = read_all(namespace, "activity")
     assert sorted(event.body for event in activities) == sorted(
@@ -159,8 +221,27 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     assert counted.kept == len(identities)
     assert counted.repeated == len(good) - len(identities) > 0
     assert counted.bad == len(bad) > 1
-    assert counted.seen == len(sent) + 1
+    assert counted.seen == len(sent) + 1 + len(fresh) + len(traced)
+    traces = {event.body: event.properties for event in activities if event.properties}
+    kept = [encode_activity(each) for each in expected(event.body for event in traced)[0]]
+    both = dict.fromkeys((TRACEPARENT, DIAGNOSTIC_ID), CONTEXT)
+    assert traces == {kept[0]: both, kept[1]: both | {TRACESTATE: "a=b"}, kept[2]: both}
     assert counted.dropped == counted.seen - counted.kept - counted.bad - counted.repeated
+
+
+def traced_events() -> list[Event]:
+    """Doors that open, with contexts of several kinds, valid and invalid ones."""
+    now = now_ms(SystemClock())
+    contexts: list[dict[str, str]] = [
+        {TRACEPARENT: CONTEXT}, {TRACEPARENT: CONTEXT, TRACESTATE: "a=b"}, {DIAGNOSTIC_ID: CONTEXT},
+        {TRACEPARENT: "00-0-0-00"}, {TRACEPARENT: CONTEXT + "x" * 2000}, {TRACESTATE: "a=b"},
+        {"other": "1"},
+    ]  # fmt: skip
+    readings = [replace(READING, at=now, since=now - n, seq=n) for n in range(len(contexts))]
+    bodies = [encode_reading(reading) for reading in readings]
+    bodies[2] += b" "  # Spark's expressions pass it on to the exact validation
+    pairs = zip(bodies, contexts, strict=True)
+    return [Event(body, context, partition_key="h000042") for body, context in pairs]
 
 
 def expected(bodies: Any) -> tuple[Sequence[schema.Activity], Sequence[bytes]]:

@@ -20,7 +20,7 @@ from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import MINUTE_MS, decode_reading
 from pumphouse.homes.simulator import sender
 from pumphouse.homes.simulator.reading_faults import ReadingFaults
-from pumphouse.homes.simulator.sender import Pacer, Progress, last_fitting, send, split_by_partition
+from pumphouse.homes.simulator.sender import Pacer, Progress, batch_end, send, split_by_partition
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.simulator.time_slices import SLOTS, SimulatorSource, TimeSlice, choose_slot_s
 from pumphouse.hub.embedded import EmbeddedHub
@@ -136,7 +136,7 @@ async def test_a_deleted_hub_ends_the_run_with_one_error(client: NativeClient) -
     deletions: list[asyncio.Task[None]] = []
 
     def report(progress: Progress) -> None:
-        if progress.taken and not deletions:
+        if progress.acknowledged and not deletions:
             deletions.append(asyncio.create_task(delete_hub()))
 
     with pytest.raises(HubNotFound):
@@ -192,18 +192,23 @@ async def test_readings_are_sent_second_by_second(client: NativeClient) -> None:
     progress: list[int] = []
     simulated = source(HomeSimulator(600, 1), 2, slot_s=5)
     totals = await send(
-        client, simulated, 60.0, SystemClock(), asyncio.Event(), lambda p: progress.append(p.taken)
+        client,
+        simulated,
+        60.0,
+        SystemClock(),
+        asyncio.Event(),
+        lambda p: progress.append(p.acknowledged),
     )
     assert totals.sent == sum(progress) == 6000
     assert totals.seconds > 1.9
-    assert len([taken for taken in progress if taken]) > 10
+    assert len([count for count in progress if count]) > 10
 
 
 async def test_a_stop_ends_the_run_and_counts_acknowledged_events(client: NativeClient) -> None:
     stop = asyncio.Event()
 
     def report(progress: Progress) -> None:
-        if progress.taken:
+        if progress.acknowledged:
             stop.set()
 
     endless = SimulatorSource(HomeSimulator(300, 1), START, None, 1)
@@ -243,7 +248,8 @@ async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sender
     ("homes", "speed", "slot_s"),
     [
         (100_000, 1.0, 1),
-        (100_000, 4.0, 5),
+        (100_000, 4.0, 4),
+        (100_000, 7.0, 10),
         (100_000, 60.0, 60),
         (100_000, 3600.0, 60),
         (100_000, None, 2),
@@ -253,7 +259,10 @@ async def sent_when_stopped(client: NativeClient, stop: asyncio.Event) -> sender
 )
 def test_the_slot_depends_on_homes_and_speed(homes: int, speed: float | None, slot_s: int) -> None:
     assert choose_slot_s(homes, speed) == slot_s
-    assert all(60 % slot == 0 for slot in SLOTS)
+
+
+def test_every_divisor_of_a_minute_is_a_slot() -> None:
+    assert list(SLOTS) == [slot for slot in range(1, 61) if 60 % slot == 0]
 
 
 @pytest.mark.parametrize("late_s", [0, 1, 20, 59.5])
@@ -292,8 +301,8 @@ def test_batches_hold_all_records_in_order_and_none_is_too_large(
 
 def test_a_record_above_the_limit_is_sent_alone() -> None:
     packed = HomeSimulator(1, 1).minute(START // MINUTE_MS).packed
-    assert last_fitting(packed, 0, 5, 1) == 1
-    assert last_fitting(packed, 2, 5, 10**6) == 5
+    assert batch_end(packed, 0, 5, 1) == 1
+    assert batch_end(packed, 2, 5, 10**6) == 5
 
 
 def test_a_simulator_without_homes_is_refused() -> None:

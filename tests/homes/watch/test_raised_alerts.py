@@ -14,6 +14,7 @@ from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ALERTS_HUB, decode_alert
 from pumphouse.homes.simulator.incidents import MANY
 from pumphouse.homes.simulator.sensors import HomeSimulator
+from pumphouse.homes.trace_text import TRACE
 from pumphouse.homes.watch.raised_alerts import alerts_reader
 from pumphouse.homes.watch.rules import history_of_alerts
 from pumphouse.homes.watch.stage import NO_FINGERPRINTS, Watcher
@@ -44,7 +45,8 @@ def rows(first: int, after: int) -> pd.DataFrame:
     some = as_activity_columns(
         kept(SIMULATOR.minute(FIRST_MINUTE + minute).columns) for minute in range(first, after)
     )
-    return pd.DataFrame({name: getattr(some, name) for name in type(some).__slots__})
+    columns = {name: getattr(some, name) for name in type(some).__slots__}
+    return pd.DataFrame(columns | {TRACE: None})
 
 
 def raised(watcher: Watcher, *parts: pd.DataFrame) -> list[bytes]:

@@ -169,7 +169,7 @@ def test_sharing_needs_a_store_and_a_host() -> None:
         parse_sharing("fixed:2", None, "a")
     with pytest.raises(OptionError, match="fixed:2 needs a host: use a name"):
         parse_sharing("fixed:2", "leases.db", " ")
-    with pytest.raises(OptionError, match="a host needs an assignment"):
+    with pytest.raises(OptionError, match="host 'a' needs an assignment"):
         parse_sharing(None, None, "a")
     with pytest.raises(OptionError, match="works in one process only"):
         parse_sharing("fixed:2", "memory:", "a")

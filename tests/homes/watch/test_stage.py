@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,14 @@ from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.events import Event
 from pumphouse.homes.namespace import HomesNamespace
-from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert, decode_alert
+from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert, decode_alert, decode_reading
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.simulator.incidents import MANY
 from pumphouse.homes.simulator.replay import ReplaySource, read_recording
 from pumphouse.homes.simulator.sender import send
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch
+from pumphouse.telemetry.trace_context import TRACEPARENT, read_context
 from tests.homes.simulator.sensor_network import as_csv, unusual_at
 from tests.homes.streams import TO_THE_END, finish, put, put_in_turn, read_all
 from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
@@ -66,7 +68,10 @@ def test_each_incident_raises_one_alert_across_a_restart(
     """Half a day of a few homes and foreign records. Each start has a new checkpoint."""
     simulator, minutes = HomeSimulator(40, 7, MANY), 12 * 60
     end = FIRST_MINUTE + minutes
-    everything = [activities(simulator, minute) for minute in range(FIRST_MINUTE, end)]
+    everything = [
+        [traced(event) for event in activities(simulator, minute)]
+        for minute in range(FIRST_MINUTE, end)
+    ]
     for hub in ("activity", "alerts"):
         put(namespace, hub, [Event(body) for body in FOREIGN_RECORDS])
     checkpoints = set()
@@ -88,6 +93,25 @@ def test_each_incident_raises_one_alert_across_a_restart(
     pairs = list(zip(events, alerts, strict=True))
     assert all(event.properties["id"] == alert.id for event, alert in pairs)
     assert all(event.partition_key == alert.home for event, alert in pairs)
+    # An alert has the trace of the reading that raised it. Time raises other alerts without one.
+    for event, alert in pairs:
+        context = read_context(event.properties)
+        trace = trace_of(alert.home, alert.sensor, alert.at)
+        by_time = context is None and alert.kind in ("silent-sensor", "forgotten-window")
+        assert by_time or (context is not None and context.trace_id == trace)
+    assert {"break-in", "fire"} & {alert.kind for alert in alerts}
+
+
+def trace_of(home: str, sensor: str, at: int) -> str:
+    return sha256(f"{home} {sensor} {at}".encode()).hexdigest()[:32]
+
+
+def traced(event: Event) -> Event:
+    """The event with a context of its own. Its body is a reading."""
+    reading = decode_reading(event.body)
+    trace = trace_of(reading.home, reading.sensor, reading.at)
+    context = {TRACEPARENT: f"00-{trace}-b7ad6b7169203331-01"}
+    return Event(event.body, context, partition_key=event.partition_key)
 
 
 def test_labelled_data_of_a_sensor_network(

@@ -8,23 +8,27 @@ import hmac
 import math
 import urllib.parse
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pumphouse.client.sas import sign
-from pumphouse.errors import AuthError
+from pumphouse.errors import AuthError, TokenExpired
 from pumphouse.hub.access.auth import (
     ALL_CLAIMS,
     AccessRule,
     Claim,
     Grant,
     allows,
+    resource_path,
     unauthorized,
+    verify_by_both_clocks,
     verify_plain,
     verify_sas,
 )
+from tests.growth import assert_linear
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 NOW = 1_714_564_800.0
@@ -248,7 +252,7 @@ def test_a_changed_expiry_is_an_invalid_signature() -> None:
         ("SharedAccessSignature sr=&sig=b&se=1&skn=c", "lacks sr"),
         ("SharedAccessSignature sr=a&sig=b&se=soon&skn=c", "'se' must be the expiry"),
         ("SharedAccessSignature sr=a&sig=b&se=\u0661&skn=c", "'se' must be the expiry"),
-        (f"SharedAccessSignature sr=a&sig=b&se={'9' * 5000}&skn=c", "'se' must be the expiry"),
+        (f"SharedAccessSignature sr=a&sig=b&se={'9' * 1000}&skn=c", "'se' must be the expiry"),
     ],
 )
 def test_a_malformed_token_is_refused_with_the_reason(token: str, problem: str) -> None:
@@ -349,3 +353,56 @@ def test_no_error_text_contains_a_key_or_a_signature() -> None:
     signatures = [expired.split("sig=")[1][:20], foreign.split("sig=")[1][:20]]
     for secret in (KEY, SECOND_KEY, SENDER.key, "a foreign key", *signatures):
         assert not [text for text in texts if secret in text]
+
+
+# -- a clock that a test has moved ahead ----------------------------------------------------------
+
+
+def test_a_token_of_a_client_behind_the_hubs_clock_lasts_from_now() -> None:
+    ahead = LATER + 86_400.0
+    verify = partial(verify_sas, sign(EH1, "Root", KEY, LATER), EH1, RULES)
+    assert verify_by_both_clocks(verify, ahead, NOW).expires_at == ahead + LATER - NOW
+    assert verify_by_both_clocks(verify, NOW, NOW).expires_at == LATER
+    for client_now in (ahead, LATER):
+        with pytest.raises(TokenExpired):
+            verify_by_both_clocks(verify, ahead, client_now)
+    with pytest.raises(AuthError, match="invalid signature"):
+        verify_by_both_clocks(
+            partial(verify_sas, sign(EH1, "Root", "x", LATER), EH1, RULES), ahead, NOW
+        )
+
+
+# --- long text -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("SharedAccessSignature " + "sr=a&" * 20_000, "at most 4096 are allowed"),
+        ("SharedAccessSignature " + "x" * 100_000, "at most 4096 are allowed"),
+        (
+            f"SharedAccessSignature sr={'a' * 1025}&sig=s&se=1&skn=Root",
+            "its fields have at most 1024 characters",
+        ),
+        (
+            f"SharedAccessSignature sr=a&sig=s&se=1&skn=Root&more={'a' * 1025}",
+            "its fields have at most 1024 characters",
+        ),
+    ],
+)
+def test_a_long_token_is_refused_and_not_quoted(token: str, why: str) -> None:
+    text = refusal(lambda: verify_sas(token, EH1, RULES, NOW))
+    assert text.startswith("MalformedToken: ")
+    assert why in text
+    assert len(text) < 200
+
+
+def test_a_token_for_the_longest_resource_is_accepted() -> None:
+    resource = f"sb://{'n' * 250}:5671/{'h' * 256}/ConsumerGroups/{'g' * 50}/Partitions/0"
+    grant = verify_sas(sign(resource, "Root", KEY, LATER), resource, RULES, NOW)
+    assert grant.expires_at == LATER
+
+
+@pytest.mark.parametrize("unit", ["a", "a:", "://", "/consumergroups/", "%", "%2F", "/"])
+def test_the_path_of_a_resource_is_found_in_linear_time(unit: str) -> None:
+    assert_linear(resource_path, lambda count: unit * count, 5000)

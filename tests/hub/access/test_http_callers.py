@@ -136,3 +136,15 @@ def test_the_api_listens_on_loopback_only() -> None:
     assert [loopback(host) for host in hosts] == ["127.0.0.1", "127.0.0.2", "::1"] + 6 * [
         "127.0.0.1"
     ]
+
+
+async def test_an_address_and_a_configured_name_are_names_of_the_api() -> None:
+    async with (
+        EmbeddedHub(host="127.0.0.2", http_port=0, host_names=["hub.example"]) as hub,
+        HttpClient(hub) as api,
+    ):
+        for name in ("127.0.0.2", "hub.example", "localhost"):
+            reply = await api.call("GET", "/health", headers={"Host": f"{name}:{hub.http_port}"})
+            assert reply.status == 200, name
+        reply = await api.call("GET", "/health", headers={"Host": f"evil.example:{hub.http_port}"})
+        assert reply.status == 403

@@ -56,7 +56,7 @@ def test_a_minted_token_is_a_standard_jwt() -> None:
 
 def test_without_an_issuer_every_jwt_is_refused_with_advice() -> None:
     text = refusal(ISSUER.mint([SEND], now=NOW), EH1, None, NOW)
-    assert "Entra tokens need a configured local issuer" in text
+    assert "Configure a local issuer" in text
 
 
 def forged(header: object, body: object, issuer: TokenIssuer = ISSUER) -> str:
@@ -86,9 +86,9 @@ def test_a_token_made_by_another_program_with_the_secret_is_accepted() -> None:
         (forged(HS256, BODY).rpartition(".")[0] + ".", "invalid signature"),
         (forged(HS256, BODY, TokenIssuer(b"another secret")), "invalid signature"),
         (forged(HS256, BODY) + "A", "invalid signature"),
-        (forged(HS256, {**BODY, "iss": "https://sts.windows.net/x"}), "another issuer"),
-        (forged(HS256, {**BODY, "aud": "https://storage.azure.com/"}), "another service"),
-        (forged(HS256, {**BODY, "aud": None}), "another service"),
+        (forged(HS256, {**BODY, "iss": "https://sts.example/x"}), "not 'https://sts.example/x'"),
+        (forged(HS256, {**BODY, "aud": "https://storage.azure.com/"}), "and 'https://storage"),
+        (forged(HS256, {**BODY, "aud": None}), "and None"),
         (forged(HS256, {**BODY, "exp": NOW}), "ExpiredToken: The token is expired."),
         (forged(HS256, {**BODY, "nbf": NOW + 1}), "not valid yet"),
         (forged(HS256, {**BODY, "exp": None}), "MalformedToken"),

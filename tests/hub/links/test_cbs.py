@@ -52,6 +52,29 @@ async def test_a_token_for_one_group_gives_no_access_to_another(
         assert refused.value.error.condition == "amqp:unauthorized-access"
 
 
+async def test_a_token_for_a_hub_that_does_not_exist_is_refused(
+    hub: EmbeddedHub, connect: Connect
+) -> None:
+    peer = await connect(ANONYMOUS)
+    for path in ("nowhere", "nowhere/ConsumerGroups/$Default", "nowhere/$management"):
+        code, text = status(await peer.put_token(hub, path))
+        assert code == 404
+        resource = f"sb://{hub.server.authority}/nowhere"
+        assert text.startswith(f"The messaging entity '{resource}' could not be found.")
+        assert f"SystemTracker:{hub.server.authority}:nowhere" in text
+    hub.create_hub("nowhere", 1)
+    assert status(await peer.put_token(hub, "nowhere")) == (202, "Accepted")
+
+
+async def test_only_a_valid_token_shows_which_hubs_exist(
+    hub: EmbeddedHub, connect: Connect
+) -> None:
+    peer = await connect(ANONYMOUS)
+    code, text = status(await peer.put_token(hub, "nowhere", key="another key"))
+    assert code == 401
+    assert "could not be found" not in text
+
+
 async def test_an_invalid_token_is_refused_without_showing_a_key(
     hub: EmbeddedHub, connect: Connect
 ) -> None:
@@ -78,6 +101,8 @@ async def test_an_invalid_token_is_refused_without_showing_a_key(
         ({"operation": ["put-token"], "name": {}, "type": []}, "token"),
         ({"operation": "put-token", "name": "n", "type": "jwt"}, "no.jwt.at.all"),
         ({"operation": "put-token", "name": "n", "type": "t" * 5000}, "token"),
+        ({"operation": "put-token", "name": "sb://" * 300, "type": "jwt"}, "token"),
+        ({"operation": "put-token", "name": "n", "type": "jwt", "x" * 1025: 1}, "token"),
         ({Symbol("operation"): "put-token", "name": "n", "type": "jwt"}, ""),
     ],
 )
@@ -137,3 +162,15 @@ async def test_a_drain_without_waiting_replies_uses_up_the_credit(
     into.grant(5, drain=True)
     await peer.until(lambda: into.credit == 0, "the drain")
     assert into.delivery_count == 5
+
+
+@pytest.mark.parametrize("ids", [{"message_id": "i" * 1025}, {"reply_to": "r" * 1025},
+                                 {"message_id": b"i" * 1025}])  # fmt: skip
+async def test_a_request_with_a_long_id_is_rejected(connect: Connect, ids: dict[str, Any]) -> None:
+    """Its reply would repeat the id."""
+    peer = await connect()
+    out, _ = await peer.sender("$cbs"), await peer.receiver("$cbs", credit=1)
+    message = Message(properties=Properties(**ids))
+    error = rejection(await peer.send(out, encode_message(message)))
+    assert error.condition == "amqp:invalid-field"
+    assert "has 1025 characters; at most 1024 are allowed" in (error.description or "")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from pumphouse.amqp.messages import (
@@ -17,12 +20,12 @@ from pumphouse.amqp.messages import (
 )
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.events import NEVER_MS
-from pumphouse.hub.annotations import parse_payload
+from pumphouse.hub.annotations import METRIC_KEYS, parse_payload
 from pumphouse.hub.links.delivery import (
     address_run,
+    count_fitting,
     messages,
     runtime_metric,
-    sendable_whole,
     with_metric,
 )
 from pumphouse.hub.storage.memory_log import MemoryLog
@@ -46,22 +49,22 @@ def frame_sizes(run: Run) -> list[int]:
     return [end - start for start, end in zip(run.starts.tolist(), ends, strict=True)]
 
 
-def test_sendable_whole_counts_the_events_that_fit_the_frame_limit() -> None:
+def test_count_fitting_counts_the_events_that_fit_the_frame_limit() -> None:
     run = run_of(b"a", b"bb", b"c" * 1000, b"d")
     first, second, large, last = frame_sizes(run)
-    assert sendable_whole(run, EVERYTHING) == 4
-    assert sendable_whole(run, large) == 4
-    assert sendable_whole(run, large - 1) == 2
-    assert sendable_whole(run, second) == 2
-    assert sendable_whole(run, first) == 1
-    assert sendable_whole(run, first - 1) == 0
+    assert count_fitting(run, EVERYTHING) == 4
+    assert count_fitting(run, large) == 4
+    assert count_fitting(run, large - 1) == 2
+    assert count_fitting(run, second) == 2
+    assert count_fitting(run, first) == 1
+    assert count_fitting(run, first - 1) == 0
     assert last < large
 
 
-def test_a_run_of_small_events_is_sendable_whole() -> None:
+def test_all_events_of_a_run_of_small_events_fit() -> None:
     run = run_of(b"a", b"b")
-    assert sendable_whole(run, len(run.frames)) == 2
-    assert sendable_whole(run, len(run.frames) - 1) == 2  # the run is larger, each event is not
+    assert count_fitting(run, len(run.frames)) == 2
+    assert count_fitting(run, len(run.frames) - 1) == 2  # the run is larger, each event is not
 
 
 def test_messages_are_frames_without_the_transfer() -> None:
@@ -120,6 +123,55 @@ def test_the_metric_is_inserted_after_the_header(with_header: bool) -> None:
     kinds = {type(value) for value in read.delivery_annotations.values()}
     assert kinds == {int, str, Timestamp}
     assert with_metric(message, b"") == message
+
+
+def test_the_metric_is_added_to_the_delivery_annotations_of_the_producer() -> None:
+    header = encode_section(HEADER, [True, None, None, None, None])
+    own = {Symbol(f"way-{number}"): "x" * 50 for number in range(3)}
+    payload = header + encode_section(DELIVERY_ANNOTATIONS, own) + encode_section(DATA, b"x")
+    log = MemoryLog()
+    log.append(parse_payload(payload, SINGLE_FORMAT), T0)
+    run = log.read(0, 1, EVERYTHING)
+    assert run is not None
+    (message,) = messages(run)
+    merged = with_metric(message, runtime_metric(log, T0 + 5))
+    codes = [code for code, *_ in scan(merged, 0, len(merged))]
+    assert codes == [HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, DATA]
+    annotations = decode_message(merged).delivery_annotations
+    assert annotations.keys() == METRIC_KEYS | own.keys()
+    assert annotations["last_enqueued_sequence_number"] == 0
+
+
+def annotated(count: int) -> bytes:
+    """A stored message with this many delivery annotations."""
+    own = {Symbol(f"way-{number}"): None for number in range(count)}
+    payload = encode_section(DELIVERY_ANNOTATIONS, own) + encode_section(DATA, b"x")
+    log = MemoryLog()
+    log.append(parse_payload(payload, SINGLE_FORMAT), T0)
+    run = log.read(0, 1, EVERYTHING)
+    assert run is not None
+    (message,) = messages(run)
+    return message
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """The number of functions, of Python and of C, that a call makes."""
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, arg: calls.append(event) if "call" in event else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+def test_adding_the_metric_does_not_decode_the_annotations_of_the_producer() -> None:
+    metric = runtime_metric(MemoryLog(), T0)
+    small, large = annotated(60), annotated(1000)
+    assert len(decode_message(with_metric(large, metric)).delivery_annotations) == 1004
+    assert calls_of(lambda: with_metric(large, metric)) == calls_of(
+        lambda: with_metric(small, metric)
+    )
 
 
 def test_the_metric_describes_the_end_of_the_partition() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pumphouse.amqp import events as amqp_events
 from pumphouse.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -14,7 +15,9 @@ from pumphouse.amqp.performatives import (
     Target,
 )
 from pumphouse.amqp.types import Symbol
+from pumphouse.errors import HubNotFound
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.namespace import EventHub, Namespace
 from tests.hub.conftest import Connect
 from tests.hub.peer import (
     HUB,
@@ -51,6 +54,25 @@ async def test_an_invalid_address_is_refused(
     await peer.sender()  # the session is still usable
 
 
+async def test_the_cost_of_a_refusal_does_not_depend_on_the_number_of_hubs(
+    hub: EmbeddedHub, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may ask for thousands of hubs that do not exist, and a namespace have as many."""
+    for number in range(20):
+        hub.create_hub(f"other-{number}", 1)
+    peer = await connect()
+
+    def all_hubs(namespace: Namespace) -> list[EventHub]:
+        raise AssertionError("all hubs are looked at")
+
+    monkeypatch.setattr(Namespace, "hubs", property(all_hubs))
+    with pytest.raises(Refused, match="amqp:not-found"):
+        await peer.sender("nowhere")
+    with pytest.raises(HubNotFound) as failure:
+        hub.namespace.hub("nowhere")
+    assert str(failure.value).count("other-") == 9  # and the first hub
+
+
 @pytest.mark.parametrize(
     ("role", "terminus"),
     [
@@ -74,7 +96,7 @@ async def test_a_refusal_fits_the_frame_limit_of_the_peer(connect: Connect) -> N
     """The error quotes an address that arrived in one large frame."""
     peer = await connect(max_frame_size=512)
     with pytest.raises(Refused) as refused:
-        await peer.sender("/Partitions/" * 3000)
+        await peer.sender("/Partitions/" * 80)
     assert len(refused.value.error.description or "") > 200
 
 
@@ -93,7 +115,38 @@ async def test_an_attach_whose_response_cannot_be_encoded_closes_the_connection(
     )
     error = await peer.until_closed()
     assert error is not None
-    assert error.condition == "amqp:internal-error"
+    assert error.condition == "amqp:frame-size-too-small"
     await peer.drop()
     again = await connect()
     await again.receiver()  # no reader with an epoch is left
+
+
+async def test_a_long_address_is_refused_and_not_quoted(connect: Connect) -> None:
+    peer = await connect()
+    for attach in (peer.sender, peer.receiver):
+        with pytest.raises(Refused) as refused:
+            await attach("a:" * 30_000)
+        assert refused.value.error.condition == "amqp:invalid-field"
+        assert "The address has 60000 characters; at most 1024" in str(refused.value.error)
+    await peer.sender()
+
+
+async def test_a_long_name_of_a_link_ends_the_session(connect: Connect) -> None:
+    peer, other = await connect(), await connect()
+    await peer.sender(name="n" * 1024)
+    peer.session.attach("n" * 1025, SENDER, target=Target(address=SEND_TO))
+    await peer.until(lambda: peer.of(amqp_events.Ended), "the end of the session")
+    error = peer.of(amqp_events.Ended)[0].error
+    assert error is not None
+    assert error.condition == "amqp:invalid-field"
+    assert "The name of the link has 1025 characters; at most 1024" in (error.description or "")
+    await other.sender()
+
+
+async def test_a_long_name_of_a_reader_is_refused(connect: Connect) -> None:
+    peer = await connect()
+    name = Symbol("com.microsoft:receiver-name")
+    await peer.receiver(properties={name: "n" * 256})
+    with pytest.raises(Refused) as refused:
+        await peer.receiver(name="other", properties={name: "n" * 257})
+    assert refused.value.error.condition == "amqp:invalid-field"

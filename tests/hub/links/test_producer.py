@@ -14,6 +14,7 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.types import Symbol
 from pumphouse.hub.embedded import EmbeddedHub
+from tests.amqp.test_map_keys import uuid_keys
 from tests.hub.conftest import Connect
 from tests.hub.links.partitions import last_sequence, numbered_bodies
 from tests.hub.peer import HUB, Clock, Peer, event, rejection
@@ -65,6 +66,9 @@ async def test_settled_sends_get_no_disposition(hub: EmbeddedHub, connect: Conne
         (event(b"a"), BATCH_FORMAT + 1, "amqp:not-implemented"),
         (event(b"a", x_opt_partition_key="k" * 129), 0, "com.microsoft:argument-error"),
         (b"\x00\x53\x72\xc1\x03\x02\x45\x40", 0, "amqp:decode-error"),  # a list for a key
+        (b"\x00\x53\x74" + uuid_keys(1000), 0, "amqp:decode-error"),
+        (b"\x00\x53\x77" + uuid_keys(1000), 0, "amqp:decode-error"),
+        (encode_message(Message(application={"n" * 1025: 1})), 0, "amqp:invalid-field"),
     ],
 )
 async def test_a_rejected_delivery_is_not_stored(
@@ -117,6 +121,18 @@ async def test_a_batch_that_grows_too_much_by_its_key_is_rejected(
         assert error.condition == "amqp:link:message-size-exceeded"
         assert "use a shorter key" in (error.description or "")
         assert last_sequence(hub) == -1
+
+
+async def test_a_batch_with_too_many_events_is_rejected(hub: EmbeddedHub, connect: Connect) -> None:
+    """Events without any section are small: a batch could have twice as many as of any client."""
+    peer = await connect()
+    out = await peer.sender()
+    count = hub.namespace.message_bytes_max // 8
+    assert await peer.send(out, encode_batch([b""] * count), BATCH_FORMAT) == Accepted()
+    error = rejection(await peer.send(out, encode_batch([b""] * (count + 1)), BATCH_FORMAT))
+    assert error.condition == "amqp:link:message-size-exceeded"
+    assert f"{count} are allowed" in (error.description or "")
+    assert last_sequence(hub) == count - 1
 
 
 async def test_events_carry_their_publisher_and_its_key(connect: Connect) -> None:

@@ -36,7 +36,7 @@ class HttpClient:
         self.hub = hub
 
     async def __aenter__(self) -> HttpClient:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.hub.http_port)
+        self.reader, self.writer = await asyncio.open_connection(self.hub.host, self.hub.http_port)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

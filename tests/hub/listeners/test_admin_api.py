@@ -13,7 +13,10 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.client.native.client import NativeClient
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.hub.listeners import admin_api
+from tests.hub.events import batch_of
 from tests.hub.listeners.http_client import DEADLINE_S, HttpClient
+from tests.hub.peer import Clock
 
 
 @pytest.fixture
@@ -90,6 +93,42 @@ async def test_lag_counts_the_events_not_sent_yet(hub: EmbeddedHub, api: HttpCli
         assert shown["lag"] + shown["next"] == 5000
 
 
+async def test_a_response_has_a_limit_of_readers_and_of_their_names(
+    hub: EmbeddedHub, api: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_api, "READERS_MAX", 3)
+    monkeypatch.setattr(admin_api, "READER_CHARS_MAX", 8)
+    async with NativeClient(hub.connection_string("eh")) as client:
+        for partition in "0011":
+            await client.reader(ReaderOptions(partition, name="a long name"))
+        shown = await api.get("/hubs/eh/partitions")
+    readers = [partition["readers"] for partition in shown["partitions"]]
+    assert [len(each) for each in readers] == [2, 1]
+    assert {reader["name"] for each in readers for reader in each} == {"a long n"}
+    assert {len(reader["client"]) for each in readers for reader in each} == {8}
+    assert shown["readers_left_out"] == 1
+
+
+async def test_a_response_about_many_partitions_is_used_for_a_second() -> None:
+    """Reading needs no key, and a response takes time for each partition."""
+    clock = Clock()
+    async with EmbeddedHub({"eh": 101}, clock=clock, http_port=0) as hub, HttpClient(hub) as api:
+
+        async def events() -> int:
+            shown = await api.get("/hubs/eh")
+            return int(shown["events"])
+
+        assert await events() == 0
+        hub.namespace.publish(hub.namespace.hub("eh").partitions[0], batch_of([b"x"]), None, print)
+        assert await events() == 0
+        clock.time += admin_api.REUSE_S
+        assert await events() == 1
+        hub.namespace.publish(hub.namespace.hub("eh").partitions[0], batch_of([b"x"]), None, print)
+        hub.create_group("eh", "audit")  # a change is visible at once
+        assert (await api.get("/hubs/eh"))["groups"] == ["$Default", "audit"]
+        assert await events() == 2
+
+
 async def test_rates_of_a_busy_and_an_idle_partition(hub: EmbeddedHub, api: HttpClient) -> None:
     async with NativeClient(hub.connection_string("eh")) as client:
         await (await client.sender("0")).send([Event(b"x") for _ in range(500)])
@@ -130,16 +169,17 @@ async def test_creating_an_existing_hub_succeeds_if_it_is_the_same(
     again = await api.put("/hubs/eh", {"partitions": 2, "groups": ["audit"]})
     assert (again.status, again.json["groups"]) == (200, ["$Default", "audit"])
     other = await api.put("/hubs/eh", {"partitions": 3})
-    assert (other.status, other.error) == (409, "hub 'eh' already exists, with 2 partitions")
+    assert other.status == 409
+    assert other.error.startswith("hub 'eh' already exists, with 2 partitions; use that number")
     assert (await api.put("/hubs/eh/groups/Audit")).status == 200
     assert hub.groups("eh") == ["$Default", "audit"]
 
 
 async def test_groups_are_created_and_deleted(hub: EmbeddedHub, api: HttpClient) -> None:
-    created = await api.put("/hubs/eh/groups/audit%2Fone")
-    assert (created.status, created.json["name"]) == (201, "audit/one")
-    assert hub.groups("eh") == ["$Default", "audit/one"]
-    assert (await api.delete("/hubs/eh/groups/audit%2Fone")).status == 204
+    created = await api.put("/hubs/eh/groups/audit%2Done")
+    assert (created.status, created.json["name"]) == (201, "audit-one")
+    assert hub.groups("eh") == ["$Default", "audit-one"]
+    assert (await api.delete("/hubs/eh/groups/audit%2Done")).status == 204
     assert hub.groups("eh") == ["$Default"]
 
 
@@ -182,3 +222,9 @@ async def test_the_limits_of_a_tier_apply() -> None:
         reply = await api.put("/hubs/x", {"partitions": 33})
         assert reply.status == 403
         assert reply.error == ("hub 'x' would have 33 partitions; the basic tier allows 32 per hub")
+
+
+async def test_a_long_path_is_refused(api: HttpClient) -> None:
+    reply = await api.call("GET", f"/hubs/{'%2F' * 400}")
+    assert reply.status == 414
+    assert len(reply.body) < 200

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,7 @@ from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.listeners import http
 from pumphouse.hub.listeners.admin_api import AdminApi, Request
 from pumphouse.hub.namespace import Namespace
-from tests.hub.listeners.http_client import DEADLINE_S, HttpClient
+from tests.hub.listeners.http_client import HttpClient
 
 
 @pytest.fixture
@@ -64,6 +67,16 @@ async def test_a_chunked_body_after_100_continue_is_read(api: HttpClient) -> Non
         (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400),
         (b"GET /" + b"x" * 20_000, 431),
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000, 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 5000 + b"\r\n", 431),
+        (b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2, 2\r\n\r\n{}", 400),
+        (
+            b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\n\r\n",
+            400,
+        ),
+        (b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (b"GET / HTTP/1.0\r\n\r\n", 403),  # a missing Host is not this address
         (b"\x16\x03\x01\x00\x00\r\n\r\n", 400),
     ],
@@ -76,6 +89,15 @@ async def test_an_invalid_request_is_refused_and_the_connection_closed(
     assert reply.status == status
     assert reply.error
     assert await api.is_closed()
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_second_origin_does_not_replace_the_first(api: HttpClient, first: bool) -> None:
+    host = f"localhost:{api.hub.http_port}"
+    origins = [f"Origin: http://{name}\r\n" for name in (host, "evil.example")]
+    lines = "".join(origins if first else origins[::-1])
+    api.writer.write(f"GET /hubs HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n".encode())
+    assert (await api.reply()).status == 403
 
 
 async def test_a_body_above_the_limit_is_refused(api: HttpClient) -> None:
@@ -102,20 +124,21 @@ async def test_an_idle_connection_times_out(monkeypatch: pytest.MonkeyPatch) -> 
         assert await api.is_closed()
 
 
-async def test_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
-    async with EmbeddedHub(http_port=0) as hub:
-        async with HttpClient(hub) as first, HttpClient(hub) as second:
+async def test_the_connection_served_least_recently_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "LIMITS", replace(http.LIMITS, connections_max=2))
+    async with (
+        EmbeddedHub(http_port=0) as hub,
+        HttpClient(hub) as first,
+        HttpClient(hub) as second,
+    ):
+        await second.get("/health")
+        await first.get("/health")
+        async with HttpClient(hub) as third:
+            assert await second.is_closed()
+            await third.get("/health")
             await first.get("/health")
-            await second.get("/health")
-            async with HttpClient(hub) as third:
-                assert await third.is_closed()
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                async with HttpClient(hub) as later:
-                    later.writer.write(b"x\r\n\r\n")
-                    if not await later.is_closed():
-                        break
 
 
 async def test_a_client_that_does_not_read_does_not_block_others(
@@ -177,3 +200,84 @@ def test_every_request_gets_a_response(
     response = admin.handle(Request(method, "/" + "/".join(parts), headers, body))
     assert response.status in (200, 201, 204, 400, 401, 404, 405, 409)
     json.dumps(response.body)
+
+
+async def test_all_connections_share_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The more connections a client opens, the longer it waits itself, not the others."""
+    monkeypatch.setattr(http, "TURN_S", -1.0)  # over after each step
+    turn, steps_at = 0, []
+    step = http.HttpConnection.step
+
+    def counted_step(connection: http.HttpConnection) -> bool:
+        steps_at.append(turn)
+        return step(connection)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(http.HttpConnection, "step", counted_step)
+    async with EmbeddedHub({"eh": 1}, http_port=0) as hub:
+        request = f"GET /health HTTP/1.1\r\nHost: localhost:{hub.http_port}\r\n\r\n".encode()
+        opened = [await asyncio.open_connection("127.0.0.1", hub.http_port) for _ in range(5)]
+        counting = asyncio.create_task(count_turns())
+        for _, writer in opened:
+            writer.write(request * 10)
+        for reader, writer in opened:
+            for _ in range(10):
+                await reader.readuntil(b"Service is healthy.")
+            writer.close()
+        counting.cancel()
+    assert len(steps_at) >= 5 * 10 * 2
+    assert len(set(steps_at)) == len(steps_at)
+
+
+async def test_requests_before_the_end_of_a_connection_get_their_responses(
+    api: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "TURN_S", -1.0)
+    request = f"GET /health HTTP/1.1\r\nHost: localhost:{api.hub.http_port}\r\n\r\n".encode()
+    api.writer.write(request * 10)
+    api.writer.write_eof()
+    assert [(await api.reply()).status for _ in range(10)] == [200] * 10
+    assert await api.is_closed()
+
+
+async def test_an_unexpected_error_ends_only_its_connection(
+    api: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    monkeypatch.setattr(AdminApi, "handle", lambda api, request: 1 / 0)
+    async with HttpClient(api.hub) as other:
+        for client in (api, other):
+            client.writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await client.is_closed()
+    assert [type(each["exception"]) for each in reported] == [ZeroDivisionError] * 2
+
+
+async def test_pipelined_requests_are_handled_in_turns() -> None:
+    """Other connections are served between them, and every request gets its response."""
+    async with EmbeddedHub({"eh": 32}, http_port=0) as hub:
+        reader, writer = await asyncio.open_connection("127.0.0.1", hub.http_port)
+        host = f"Host: localhost:{hub.http_port}\r\n"
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count_turns())
+        writer.write(f"GET /hubs/eh HTTP/1.1\r\n{host}\r\n".encode() * 500)
+        for _ in range(500):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            (length,) = re.findall(rb"content-length: (\d+)", head.lower())
+            await reader.readexactly(int(length))
+        counting.cancel()
+        writer.close()
+    assert turns > 5

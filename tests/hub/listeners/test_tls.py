@@ -17,7 +17,7 @@ from azure.eventhub.exceptions import EventHubError
 from pumphouse.clock import SystemClock
 from pumphouse.errors import DataDirectoryError, OptionError, PortTaken
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.listeners import certificates, listeners
+from pumphouse.hub.listeners import certificates, listeners, tls
 from pumphouse.hub.listeners.tls import LOCAL_NAMES, server_names
 from tests.hub.listeners.official_clients import (
     javascript_round_trip,
@@ -147,6 +147,33 @@ async def test_the_key_of_the_authority_is_readable_by_its_owner_only(tmp_path: 
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
+async def test_a_key_that_others_can_read_is_made_private_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedHub(tls_port=0, tls_dir=tmp_path):
+        pass
+    (tmp_path / "ca-key.pem").chmod(0o640)
+    async with EmbeddedHub(tls_port=0, tls_dir=tmp_path):
+        pass
+    assert stat.S_IMODE((tmp_path / "ca-key.pem").stat().st_mode) == 0o600
+    assert "key_file_exposed" in caplog.text
+
+
+def test_the_temporary_file_of_the_server_key_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+
+    class Context:
+        def load_cert_chain(self, path: Path) -> None:
+            modes.append(stat.S_IMODE(path.stat().st_mode))
+
+    umask = os.umask(0)
+    try:
+        tls.load(Context(), b"certificate and key")  # type: ignore[arg-type]
+    finally:
+        os.umask(umask)
+    assert modes == [0o600]
+
+
 async def test_the_authority_is_stored_in_the_data_directory(tmp_path: Path) -> None:
     async with EmbeddedHub({"eh": 1}, tls_port=0, data=tmp_path / "data") as hub:
         assert hub.ca_file == tmp_path / "data" / "tls" / "ca.pem"
@@ -194,7 +221,7 @@ def test_a_damaged_authority_is_reported_and_not_replaced(tmp_path: Path) -> Non
 async def test_the_users_certificate_is_used(tmp_path: Path) -> None:
     now = SystemClock().now()
     authority = certificates.make_authority(now)
-    server = certificates.make_server(authority, ["localhost"], now)
+    server = certificates.make_server_certificate(authority, ["localhost"], now)
     for name, content in (
         ("trust.pem", authority.certificate_pem),
         ("cert.pem", server.certificate_pem),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -16,7 +17,8 @@ from websockets.typing import Subprotocol
 from pumphouse.hub.connection import WRITE_HIGH_WATER, HubConnection
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.hub.listeners import listeners, websocket
-from pumphouse.hub.listeners.websocket import PATH
+from pumphouse.hub.listeners.websocket import ANONYMOUS_FRAME_BYTES_MAX, PATH
+from pumphouse.hub.server import LINES_PER_MINUTE
 from pumphouse.websocket_transport import FRAME_BYTES_MAX, MESSAGE_BYTES
 from tests.hub.listeners.official_clients import (
     javascript_round_trip,
@@ -95,18 +97,18 @@ async def check_round_trip(
 
 
 async def test_the_official_client_sends_and_receives(hub: EmbeddedHub) -> None:
-    """Both SDKs at the same time: they mostly wait."""
+    """One after the other: the asyncio client blocks the event loop, which the hub shares with it,
+    and the other one waits for its handshake for one second only."""
     # More than aiohttp accepts in one message, so it must be split.
     content = [b"%d" % number + b"x" * 900_000 for number in range(6)]
-    async with asyncio.TaskGroup() as checks:
-        for sdk_name in ("sync", "aio"):
-            checks.create_task(check_round_trip(hub, sdk_name, content))
+    for sdk_name in ("sync", "aio"):
+        await check_round_trip(hub, sdk_name, content)
 
 
 async def test_one_port_serves_clients_with_and_without_tls(both: EmbeddedHub) -> None:
     content = [b"hello", b"x" * 900_000]
-    async with asyncio.TaskGroup() as checks:
-        for sdk_name in ("sync", "aio"):
+    for sdk_name in ("sync", "aio"):  # see above
+        async with asyncio.TaskGroup() as checks:
             for tls in (False, True):
                 checks.create_task(check_round_trip(both, sdk_name, content, tls))
 
@@ -160,6 +162,7 @@ async def test_a_handshake_with_another_path_or_subprotocol_is_refused(
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200, b"HTTP/1.1 431"),
         (HEADER + b"\r\n\r\n", b""),
         (b"\xff" * 100 + b"\r\n\r\n", b""),
+        (b"GET / HTTP/1.1\r\n" + b"a: %s\r\n" % (b"x" * 8000) * 9, b""),
     ],
 )
 async def test_an_invalid_handshake_is_refused(
@@ -203,6 +206,80 @@ async def test_a_stopping_hub_does_not_wait_for_handshakes(both: EmbeddedHub) ->
                 await writer.wait_closed()
 
 
+# -- pages in a browser ---------------------------------------------------------------------------
+
+
+async def upgrade(hub: EmbeddedHub, headers: dict[str, str], tls: bool = False) -> int:
+    """The status of a WebSocket handshake with these headers."""
+    fields = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Protocol": "amqp",
+        **headers,
+    }
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items()]
+    context = ssl.create_default_context(cafile=hub.ca_file) if tls else None
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", hub.ws_port, ssl=context, server_hostname="localhost" if tls else None
+    )
+    writer.write(f"GET {PATH} HTTP/1.1\r\n{''.join(lines)}\r\n".encode())
+    async with asyncio.timeout(DEADLINE_S):
+        status = (await reader.readline()).split()[1]
+    writer.transport.abort()
+    return int(status)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "localhost", "Origin": "http://evil.example"},
+        {"Host": "localhost", "Origin": "https://localhost:3000"},  # another local program
+        {"Host": "localhost", "Origin": "null"},
+        {"Host": "localhost", "Origin": ""},
+        {"Host": "localhost", "Sec-Fetch-Site": "cross-site"},
+        {"Host": "localhost", "Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},  # DNS rebinding
+        {"Host": "localhost.evil.example"},
+        {"Host": "127.0.0.1.evil.example:80"},
+        {"Host": "10.1.2.3"},
+        {"Host": ""},
+        {},
+    ],
+)
+async def test_pages_of_other_sites_are_refused(headers: dict[str, str], hub: EmbeddedHub) -> None:
+    assert await upgrade(hub, headers) == 403
+    assert hub.server.connections == set()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST", "hub.example"])
+@pytest.mark.parametrize("port", ["", ":8080"])  # it may be forwarded
+async def test_the_names_of_the_hub_are_accepted(host: str, port: str, tls: bool) -> None:
+    async with EmbeddedHub(ws_port=0, host_names=["Hub.example"], tls_port=0) as hub:
+        scheme = "https" if tls else "http"
+        assert await upgrade(hub, {"Host": host + port}, tls) == 101
+        same_origin = {"Host": host + port, "Origin": f"{scheme}://{host}{port}"}
+        assert await upgrade(hub, same_origin, tls) == 101
+
+
+async def test_over_tls_the_certificate_decides_about_the_name(both: EmbeddedHub) -> None:
+    """A client has compared the name with the certificate; the origin is checked all the same."""
+    assert await upgrade(both, {"Host": "hub.example"}, tls=True) == 101
+    cross = {"Host": "hub.example", "Origin": "https://evil.example"}
+    assert await upgrade(both, cross, tls=True) == 403
+
+
+async def test_the_address_of_the_connection_is_a_name_of_the_hub() -> None:
+    """A hub that listens on all addresses is reached under any of them."""
+    async with EmbeddedHub(ws_port=0, host="0.0.0.0") as hub:
+        assert await upgrade(hub, {"Host": f"127.0.0.1:{hub.ws_port}"}) == 101
+        assert await upgrade(hub, {"Host": f"{socket.gethostname()}:{hub.ws_port}"}) == 101
+        assert await upgrade(hub, {"Host": "0.0.0.1"}) == 403
+
+
 # -- frames ---------------------------------------------------------------------------------------
 
 
@@ -229,8 +306,32 @@ async def test_text_messages_are_refused(tls: bool, both: EmbeddedHub) -> None:
 async def test_a_frame_above_the_limit_is_refused(hub: EmbeddedHub) -> None:
     async with open_websocket(hub) as client:
         with suppress(ConnectionClosed):  # the close may arrive while it is sending
-            await client.send(b"\x00" * (FRAME_BYTES_MAX + 1))
+            await client.send(b"\x00" * (ANONYMOUS_FRAME_BYTES_MAX + 1))
         assert await close_code(client) == 1009
+
+
+async def test_an_authenticated_client_may_send_larger_frames(hub: EmbeddedHub) -> None:
+    async with open_websocket(hub) as client:
+        await client.send(HEADER)
+        connection = await the_connection(hub)
+        connection.on_authenticated()
+        await client.send(b"")  # the limit holds from the next frame on
+        heartbeats = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+        await client.send(heartbeats * (FRAME_BYTES_MAX // 8))
+        with suppress(ConnectionClosed):  # the close may arrive while it is sending
+            await client.send(heartbeats * (FRAME_BYTES_MAX // 8 + 1))
+        assert await close_code(client) == 1009
+
+
+async def test_an_incomplete_frame_counts_in_the_budget(hub: EmbeddedHub) -> None:
+    async with open_websocket(hub) as client:
+        connection = await the_connection(hub)
+        head = b"\x82\xff" + (100_000).to_bytes(8, "big") + bytes(4)  # masked with zeros
+        client.transport.write(head + bytes(90_000))
+        await until(lambda: connection.slot.budget.held >= 90_000)
+        client.transport.write(bytes(10_000))  # not AMQP: the hub closes
+        assert await close_code(client) is not None
+    await until(lambda: hub.server.admission.total.held == 0)
 
 
 async def test_an_amqp_violation_closes_the_websocket(hub: EmbeddedHub) -> None:
@@ -317,5 +418,21 @@ async def test_the_connection_has_the_clients_address(hub: EmbeddedHub) -> None:
     async with open_websocket(hub) as client:
         connection = await the_connection(hub)
         assert connection.peer == client.local_address
-        low, high = connection.transport.get_write_buffer_limits()
-        assert (high, low < high) == (WRITE_HIGH_WATER, True)
+        for expected in (hub.server.options.anonymous_bytes_max, WRITE_HIGH_WATER):
+            low, high = connection.transport.get_write_buffer_limits()
+            assert (high, low < high) == (expected, True)
+            connection.on_authenticated()
+
+
+async def test_refused_handshakes_do_not_fill_the_log(
+    hub: EmbeddedHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
+    for _ in range(LINES_PER_MINUTE + 5):
+        with pytest.raises(InvalidStatus):
+            async with open_websocket(hub, "/other"):
+                pass
+    lines = [record.getMessage() for record in caplog.records]
+    refused = [line for line in lines if line.startswith("websocket_refused ")]
+    assert len(refused) == LINES_PER_MINUTE
+    assert refused[-1].endswith(" count=1")

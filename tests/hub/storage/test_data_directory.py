@@ -13,7 +13,8 @@ import pytest
 from pumphouse.errors import DataDirectoryError
 from pumphouse.hub.access.auth import AccessRule, Claim
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.hub.storage.data_directory import DataDirectory, HubRecord, NamespaceRecord
+from pumphouse.hub.storage.data_directory import DataDirectory
+from pumphouse.hub.storage.records import HubRecord, NamespaceRecord
 
 RECORD = NamespaceRecord(
     hubs=(HubRecord("ab" * 16, "Sensors", 16, 1_700_000_000_000, ("$Default", "archive")),),
@@ -38,6 +39,40 @@ def test_the_record_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     assert (tmp_path / "namespace.json").stat().st_mode & 0o077 == 0
     assert "a secret" not in repr(RECORD)
     directory.close()
+
+
+def test_a_left_over_draft_does_not_make_the_record_readable(tmp_path: Path) -> None:
+    """Also if the draft belongs to another user, who could create it in a shared directory."""
+    draft = tmp_path / "namespace.json.new"
+    draft.write_text("{}")
+    draft.chmod(0o666)
+    with draft.open() as opened_by_another_user:
+        directory = DataDirectory(tmp_path)
+        directory.save(RECORD)
+        assert opened_by_another_user.read() == "{}"
+    assert (tmp_path / "namespace.json").stat().st_mode & 0o077 == 0
+    directory.close()
+
+
+def test_a_record_that_others_can_read_is_made_private_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = DataDirectory(tmp_path)
+    directory.save(RECORD)
+    (tmp_path / "namespace.json").chmod(0o644)
+    assert directory.load() == RECORD
+    assert (tmp_path / "namespace.json").stat().st_mode & 0o777 == 0o600
+    assert "key_file_exposed" in caplog.text
+    assert "mode=644" in caplog.text
+    caplog.clear()
+    assert directory.load() == RECORD
+    assert caplog.text == ""
+    directory.close()
+
+
+def test_a_new_data_directory_is_private(tmp_path: Path) -> None:
+    DataDirectory(tmp_path / "data").close()
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_second_process_gets_the_id_of_the_first(tmp_path: Path) -> None:

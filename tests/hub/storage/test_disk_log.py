@@ -247,13 +247,13 @@ async def test_the_index_of_another_segment_is_not_used(store: LogDirectory) -> 
         assert await append(log, [bytes(600)] * 3) is None
     await store.settle()
     sizes = [path.with_suffix(".log").stat().st_size for path in store.files("idx")]
-    one, other = next(
+    segment, other = next(
         (store.files("idx")[a], store.files("idx")[b])
         for a, b in itertools.combinations(range(len(sizes)), 2)
         if sizes[a] == sizes[b]
     )
-    data = one.read_bytes()
-    one.write_bytes(other.read_bytes())
+    data = segment.read_bytes()
+    segment.write_bytes(other.read_bytes())
     other.write_bytes(data)
     log = await store.reopen(log)
     assert len(all_bodies(log)) == 300
@@ -286,8 +286,9 @@ async def test_a_file_deleted_and_written_again_exists(store: LogDirectory) -> N
 
 
 async def test_a_full_disk_refuses_writes_until_there_is_space(
-    store: LogDirectory, monkeypatch: pytest.MonkeyPatch
+    store: LogDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "pumphouse.hub")
     log = store.open()
     await fill(log, 2)
     real = os.pwrite
@@ -306,7 +307,12 @@ async def test_a_full_disk_refuses_writes_until_there_is_space(
     monkeypatch.undo()
     assert [error.condition for error in outcomes if error] == ["amqp:resource-limit-exceeded"] * 3
     assert log.next_sequence == 6
+    [logged] = caplog.messages
+    assert logged.startswith("log_write_failed directory=")
+    assert 'todo="free some space on its disk"' in logged
     await fill(log, 1)
+    assert caplog.messages[1].startswith("log_write_recovered directory=")
+    assert len(caplog.messages) == 2
     log = await store.reopen(log)
     assert (len(all_bodies(log)), store.problems) == (9, [])
 
@@ -327,6 +333,41 @@ async def test_a_failed_sync_fails_the_log_permanently(
     monkeypatch.undo()
     assert await append(log, [b"b"]) is error
     assert len(all_bodies(log)) == 3
+
+
+@pytest.mark.parametrize("sync", [INTERVAL, NEVER])
+async def test_a_sync_that_fails_after_the_acknowledgement_fails_the_log_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str
+) -> None:
+    store = LogDirectory(tmp_path, sync)
+    log = store.open()
+    await fill(log, 1)
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    await store.settle()
+    monkeypatch.undo()
+    error = await append(log, [b"a"])
+    assert error is not None
+    assert "Input/output error" in error.description
+    assert log.failed is error
+    assert len(all_bodies(log)) == 3
+    store.writer.stop()
+
+
+async def test_a_log_is_closed_after_its_last_sync(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The deletion of a hub closes its logs while the writer still has to sync them."""
+    store = LogDirectory(tmp_path, INTERVAL)
+    log = store.open()
+    await fill(log, 1)
+    log.close()
+    await store.settle()
+    store.writer.stop()
+    assert caplog.records == []
 
 
 @pytest.mark.usefixtures("small_segments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -18,7 +19,11 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from azure.eventhub.exceptions import EventHubError
 
 from pumphouse import EmbeddedHub
-from pumphouse.errors import DataDirectoryError
+from pumphouse.client.base import ReaderOptions
+from pumphouse.client.factory import open_client
+from pumphouse.errors import DataDirectoryError, OptionError
+from pumphouse.hub.storage.data_directory import DataDirectory
+from pumphouse.hub.storage.records import HubRecord, NamespaceRecord
 
 # The official client leaves the socket of a broken connection to the garbage collector.
 pytestmark = [
@@ -108,6 +113,34 @@ def test_hubs_groups_and_keys_survive_a_restart(tmp_path: Path) -> None:
         assert hub.hubs == {"orders": 3}
         assert hub.groups("orders") == ["$Default", "archive"]
         assert hub.connection_string().split(";")[1:] == first.split(";")[1:]
+
+
+async def open_reader(connection: str, group: str) -> None:
+    async with open_client(connection) as client:
+        await (await client.reader(ReaderOptions("0", group))).close()
+
+
+def test_a_stored_group_with_a_slash_is_kept_and_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier versions accepted such names. Event Hubs does not."""
+    directory = DataDirectory(tmp_path)
+    sensors = HubRecord("0" * 32, "sensors", 1, 0, ("$Default", "b/c"))
+    directory.save(NamespaceRecord((sensors,)))
+    directory.close()
+    entity = {"Name": "sensors", "PartitionCount": 1, "ConsumerGroups": [{"Name": "b/c"}]}
+    namespace = {"Type": "EventHub", "Name": "emulatorNs1", "Entities": [entity]}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"UserConfig": {"NamespaceConfig": [namespace]}}))
+    with EmbeddedHub(data=tmp_path, config=config) as hub:
+        assert hub.groups("sensors") == ["$Default", "b/c"]
+        asyncio.run(open_reader(hub.connection_string("sensors"), "b/c"))
+        with pytest.raises(OptionError, match="invalid name 'd/e' for a consumer group"):
+            hub.create_group("sensors", "d/e")
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [text.partition(" todo")[0] for text in warnings] == [
+        "group_name_invalid hub=sensors group=b/c"
+    ]
 
 
 def test_a_deleted_hub_leaves_no_events_for_a_new_one_of_its_name(tmp_path: Path) -> None:

@@ -149,10 +149,16 @@ def events_read(log: MemoryLog, count_max: int, bytes_max: int) -> int:
 def test_a_run_ends_at_the_count_and_at_the_bytes() -> None:
     log = log_of(10)
     offsets = offsets_of(log)
-    one, two, three = (offsets[2 + count] - offsets[2] for count in (1, 2, 3))
+    one_event, two_events, three_events = (offsets[2 + count] - offsets[2] for count in (1, 2, 3))
     assert [events_read(log, count, EVERYTHING) for count in (1, 3, 8, 99)] == [1, 3, 8, 8]
-    assert [events_read(log, 99, b) for b in (0, 1, one, two - 1, two)] == [1, 1, 1, 1, 2]
-    assert [events_read(log, 99, b) for b in (three - 1, three)] == [2, 3]
+    assert [events_read(log, 99, b) for b in (0, 1, one_event, two_events - 1, two_events)] == [
+        1,
+        1,
+        1,
+        1,
+        2,
+    ]
+    assert [events_read(log, 99, b) for b in (three_events - 1, three_events)] == [2, 3]
     assert [events_read(log, count, EVERYTHING) for count in (0, -1)] == [0, 0]
     assert log.read(10, 5, EVERYTHING) is None
 

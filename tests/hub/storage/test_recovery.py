@@ -179,15 +179,15 @@ def check_directory(
         assert [body for _, body in second[key].values()][-len(new[key]) :] == new[key]
 
 
-def check_events(found: Contents, known: Known, intact: Known) -> None:
+def check_events(contents: Contents, known: Known, intact: Known) -> None:
     """All events of intact groups are there, and no event that was never written."""
     written: Contents = {}
     for group in known:
         written.setdefault((group.hub, group.partition), {}).update(events_of(group))
-    for key, events in found.items():
+    for key, events in contents.items():
         assert events.items() <= written[key].items(), f"never written: {key}"
     for group in intact:
-        events = found[group.hub, group.partition]
+        events = contents[group.hub, group.partition]
         assert events.items() >= events_of(group).items(), f"lost: {group}"
 
 

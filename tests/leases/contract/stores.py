@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,7 +17,9 @@ from functools import partial
 from inspect import signature
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import psycopg
 import pytest
 
 from pumphouse.leases.flaky_store import FlakyStore, RandomFaults
@@ -25,10 +28,14 @@ from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.leases.stores.postgres.store import PostgresStore
 from pumphouse.leases.stores.sqlite.clock import MachineTime
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.azurite.proxy import proxy_to
 from tests.azurite.server import KEY, Azurite
+from tests.postgres.proxy import PASSWORD
+from tests.postgres.proxy import proxy_to as postgres_proxy
+from tests.postgres.server import PostgresServer
 
 GROUP = Group("house.servicebus.windows.net", "sensors", "$Default")
 
@@ -41,8 +48,8 @@ class StoreBackend:
 
     # Another handle on the same rows, as of another host.
     open: Open
-    # A handle without responses while it is open: reads must raise StoreError, writes must
-    # return unknown, within their deadline. After it is closed the backend works as before.
+    # A handle without responses while it is open: reads must raise StoreUnavailable, writes
+    # must return unknown, within their deadline. After it is closed the backend works as before.
     unresponsive: Open
     # The time of the backend, and a way to advance it.
     now: Callable[[], float]
@@ -133,6 +140,56 @@ async def sqlite(directory: Path) -> AsyncIterator[StoreBackend]:
     )
 
 
+# A clock that the test advances, in place of clock_timestamp().
+TEST_CLOCK = """
+CREATE SCHEMA {0};
+CREATE TABLE {0}.test_clock (advance_s double precision NOT NULL);
+INSERT INTO {0}.test_clock VALUES (0);
+CREATE FUNCTION {0}.test_now() RETURNS timestamptz LANGUAGE sql AS
+$$ SELECT clock_timestamp() + advance_s * interval '1 second' FROM {0}.test_clock $$
+"""
+
+
+@asynccontextmanager
+async def postgres(directory: Path, postgres: PostgresServer) -> AsyncIterator[StoreBackend]:
+    url, schema = postgres.shared(), f"t_{uuid.uuid4().hex}"
+    options: dict[str, Any] = {"schema": schema, "clock": f"{schema}.test_now()"}
+    advanced_s = 0.0
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(TEST_CLOCK.format(schema))
+
+    async def pass_time(seconds: float) -> None:
+        nonlocal advanced_s
+        advanced_s += seconds
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as administrator:
+            await administrator.execute(
+                f"UPDATE {schema}.test_clock SET advance_s = %s", (advanced_s,)
+            )
+
+    async with postgres_proxy(postgres.folder) as proxy:
+        through = proxy.url(url.split("/")[3].split("?")[0])
+
+        @asynccontextmanager
+        async def unresponsive() -> AsyncIterator[CheckpointStore]:
+            """Every statement takes effect, and every response is lost."""
+            async with PostgresStore(through, **options) as store:
+                store._connections.deadline_s = 0.3
+                proxy.is_silent = True
+                try:
+                    yield store
+                finally:
+                    proxy.is_silent = False
+
+        yield StoreBackend(
+            lambda: PostgresStore(url, deadline_s=60, **options),
+            unresponsive,
+            lambda: time.monotonic() + advanced_s,
+            pass_time,
+            resolution_s=0.1,
+            secrets=(PASSWORD,),
+        )
+
+
 @asynccontextmanager
 async def blob(directory: Path, azurite: Azurite) -> AsyncIterator[StoreBackend]:
     container = f"c-{uuid.uuid4()}"
@@ -210,6 +267,7 @@ def ready(maker: Maker, request: pytest.FixtureRequest) -> ReadyMaker:
 STORES: dict[str, Maker] = {
     "memory": memory,
     "sqlite": sqlite,
+    "postgres": postgres,
     "blob": blob,
     "bloblease": bloblease,
 }

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pumphouse.leases.model import (
+    STATES,
+    STOPPED,
     Checkpoint,
     Granted,
     Ownership,
@@ -19,6 +21,7 @@ from pumphouse.leases.model import (
     raise_epoch,
     release,
     renew,
+    request_resume,
     stamp,
 )
 from pumphouse.leases.store import CheckpointStore, ClaimOutcome
@@ -116,6 +119,32 @@ async def test_a_row_passes_through_all_its_states(store: CheckpointStore) -> No
     assert (await rows(store))["0"].pinned
     await granted(store, release(row))
     assert not (await rows(store))["0"].pinned
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_state_is_kept_until_the_next_renewal_or_owner(
+    store: CheckpointStore, state: str
+) -> None:
+    row = await granted(store, renew(await first(store), 1.5, state))
+    row = await granted(store, nominate(row, "b", 30))
+    assert (await rows(store))["0"].state == state
+    row = await granted(store, renew(row))
+    assert (await rows(store))["0"].state == ""
+    await granted(store, hand_over(await granted(store, renew(row, state=state))))
+    assert (await rows(store))["0"].state == ""
+
+
+async def test_an_operator_asks_the_owner_to_resume(stores: list[CheckpointStore]) -> None:
+    """The owner learns of it by its next renewal, and keeps its lease and its epoch."""
+    owner, operator = stores[:2]
+    row = await granted(owner, renew(await first(owner), state=STOPPED))
+    listed = (await rows(operator))["0"]
+    await granted(operator, request_resume(listed))
+    await refused(owner, renew(row))
+    listed = (await rows(owner))["0"]
+    assert (listed.owner, listed.epoch, listed.state) == ("a", row.epoch, "resume")
+    await granted(owner, renew(listed))
+    assert (await rows(owner))["0"].state == ""
 
 
 async def test_of_many_first_claims_one_is_granted(stores: list[CheckpointStore]) -> None:

@@ -91,11 +91,21 @@ class Fleet(RuleBasedStateMachine):
         fault=FAULTS,
         back=BACK,
         rate=st.none() | st.integers(0, 5000).map(float),
+        state=st.sampled_from(("", *model.STATES)),
     )
     def renew(
-        self, partition: str, handle: int, fault: Fault, back: int, rate: float | None
+        self,
+        partition: str,
+        handle: int,
+        fault: Fault,
+        back: int,
+        rate: float | None,
+        state: str,
     ) -> None:
-        self.follow(partition, handle, fault, back, lambda row: row and model.renew(row, rate))
+        def extend(row: Ownership | None) -> Ownership | None:
+            return row and model.renew(row, rate, state if row.owner else "")
+
+        self.follow(partition, handle, fault, back, extend)
 
     @rule(partition=PARTITIONS, handle=HANDLES, fault=FAULTS, back=BACK)
     def release(self, partition: str, handle: int, fault: Fault, back: int) -> None:
@@ -289,7 +299,7 @@ def etag_of(stored_write: Write | Checkpoint | None) -> str:
 
 
 # Each step of a blob store is several requests to an emulator.
-EXAMPLES = {"memory": 40, "sqlite": 20, "blob": 5, "bloblease": 5}
+EXAMPLES = {"memory": 40, "sqlite": 20, "postgres": 5, "blob": 5, "bloblease": 5}
 
 
 def check_histories(name: str, request: pytest.FixtureRequest, examples: int) -> None:

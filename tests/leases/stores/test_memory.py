@@ -251,5 +251,5 @@ async def test_a_checkpoint_of_an_sdk_overwrites_ours() -> None:
     store = MemoryStore()
     await store.update_checkpoint(Checkpoint(GROUP, "0", 20, "20", 5))
     update_checkpoint_as_sdk(store, Checkpoint(GROUP, "0", 10, "10", 5))
-    found = (await checkpoints(store))["0"]
-    assert (found.sequence, found.epoch) == (10, 0)
+    checkpoint = (await checkpoints(store))["0"]
+    assert (checkpoint.sequence, checkpoint.epoch) == (10, 0)

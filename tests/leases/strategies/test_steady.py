@@ -50,7 +50,7 @@ def test_a_new_host_claims_nothing_in_its_first_cycle() -> None:
 @given(PICTURES)
 def test_no_two_hosts_choose_the_same_partition(picture: str) -> None:
     requested = list(parts(picture).values())
-    assert all(not set(one) & set(other) for one, other in combinations(requested, 2))
+    assert all(not set(mine) & set(other) for mine, other in combinations(requested, 2))
 
 
 @given(PICTURES)
@@ -216,6 +216,12 @@ def test_small_gains_are_not_exchanged(rates: list[float | None], why: str) -> N
     assert bool(rated("aabb", rates, "b")) == (why == "it is")
 
 
+def test_differences_by_chance_are_not_exchanged() -> None:
+    """The same ratios as above, of some events in a minute."""
+    assert rated("aabb", [1.0, 1.0, 0.01, 0.01], "b") != []
+    assert rated("aabb", [0.02, 0.02, 0.0, 0.0], "b") == []
+
+
 def test_nothing_is_exchanged_while_anything_is_incoming() -> None:
     rates: list[float | None] = [100, 100, 1, 1, 1, 1]
     assert rated("aabbcc", rates, "b") or rated("aabbcc", rates, "c")
@@ -253,16 +259,25 @@ def test_constant_rates_come_to_rest_with_even_counts(
     assert fleet.is_even
 
 
+def test_an_exchange_that_another_host_would_complete_is_not_made() -> None:
+    """If e took partition 2 of b, counts would then give partition 0 of e to a, and not to b."""
+    rates = [1.0, 6.0, 4.0, 8.0, 3.0, 3.0, 0.0]
+    fleet = Fleet.from_text("aabcaaa|abcde", STEADY_BY_RATE, Random(1))
+    fleet.rate = lambda partition: rates[int(partition)]
+    fleet.settle(60)
+    assert fleet.is_even
+
+
 def test_rates_become_more_even_than_by_counting() -> None:
     """Forty partitions, a fifth of them busy; one host owns all, three join."""
     worst: dict[Strategy, list[float]] = {STEADY: [], STEADY_BY_RATE: []}
     for seed in range(20):
         busy = set(Random(seed).sample(range(40), 8))
-        for strategy, found in worst.items():
+        for strategy, loads in worst.items():
             fleet = Fleet.from_text("a" * 40 + "|bcd", strategy, Random(seed))
             fleet.rate = {str(p): 50.0 if p in busy else 1.0 for p in range(40)}.get
             fleet.settle(60)
-            found.append(heaviest(fleet) / (8 * 50 + 32) * 4)
+            loads.append(heaviest(fleet) / (8 * 50 + 32) * 4)
     assert max(worst[STEADY]) > 1.7
     assert max(worst[STEADY_BY_RATE]) < 1.1
 

@@ -208,6 +208,15 @@ def test_eph_grabs_held_partitions() -> None:
     assert not any(each.grabs for each in (BALANCED, GREEDY, STEADY, STEADY_BY_RATE))
 
 
+def test_eph_steals_only_partitions_that_have_an_owner() -> None:
+    """All free ones are claimed, and one more is stolen: of b, not a free one a second time."""
+    picture = "bbbbbbbb...."
+    for seed in SEEDS:
+        *claims, stolen = asked(EPH, picture, "a", seed)
+        assert sorted(claims) == ["10", "11", "8", "9"]
+        assert victims(picture, [stolen]) == "b"
+
+
 # -- eph_js: the JavaScript host ------------------------------------------------------------------
 
 
@@ -226,9 +235,9 @@ def test_eph_js_steals_several_at_once() -> None:
 
 
 def test_eph_js_picks_one_of_the_largest_owners() -> None:
-    picture = "bbbbcccca"
-    stolen = {victims(picture, asked(EPH_JS, picture, "a", seed)) for seed in SEEDS}
-    assert stolen == {"b", "c"}
+    for picture, largest in (("bbbbcccca", {"b", "c"}), ("bbbbbbccccca", {"bb"})):
+        stolen = {victims(picture, asked(EPH_JS, picture, "a", seed)) for seed in SEEDS}
+        assert stolen == largest
 
 
 @given(PICTURES, st.integers())

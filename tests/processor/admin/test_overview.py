@@ -15,6 +15,8 @@ from pumphouse.processor.admin.overview import (
     MOVING,
     NO_OWNER,
     OK,
+    PAUSED,
+    STOPPED,
     STUCK,
     UNREAD,
     Overview,
@@ -29,8 +31,10 @@ def partition(first: int = 0, last: int = 99, name: str = "0") -> PartitionPrope
     return PartitionProperties("sensors", name, first, last, str(last * 10), 60_000, last < first)
 
 
-def row(owner: str = "a", age_s: float = 5.0, name: str = "0", successor: str = "") -> Ownership:
-    return Ownership(name, owner, epoch=4, etag="x", age_s=age_s, successor=successor)
+def row(
+    owner: str = "a", age_s: float = 5.0, name: str = "0", successor: str = "", state: str = ""
+) -> Ownership:
+    return Ownership(name, owner, epoch=4, etag="x", age_s=age_s, successor=successor, state=state)
 
 
 def checkpoint_at(
@@ -67,6 +71,15 @@ def overview_of(
         (partition(first=60), row(), checkpoint_at(59), OK),  # the next event is the oldest
         (partition(), row(), checkpoint_at(100), AHEAD),
         (partition(), None, checkpoint_at(100), AHEAD),  # worse than having no owner
+        (partition(), row(state="stopped"), checkpoint_at(50), STOPPED),
+        (partition(), row(state="stopped"), None, STOPPED),  # its first event cannot be handled
+        (partition(), row(state="resume"), checkpoint_at(50), STOPPED),  # the owner has not read it
+        (partition(), row(state="stuck"), checkpoint_at(50), STUCK),
+        (partition(), row(state="stuck", successor="b"), checkpoint_at(50), STUCK),
+        (partition(), row(state="behind"), checkpoint_at(50), BEHIND),
+        (partition(), row(state="behind"), checkpoint_at(99), OK),  # it has caught up since
+        (partition(), row(state="paused"), checkpoint_at(50), PAUSED),
+        (partition(), row(state="stopped", age_s=30.0), checkpoint_at(50), NO_OWNER),
     ],
 )
 def test_the_verdict_of_one_overview(
@@ -128,7 +141,7 @@ def test_the_remaining_time_of_a_lease() -> None:
         ("aaab", "", "uneven", (1, 3)),
         ("aab", "", "stable", (1, 2)),
         ("aa.b", "", "moving", (1, 2)),
-        ("....", "", "nobody", (0, 0)),
+        ("....", "", "unowned", (0, 0)),
         ("aa", "b", "uneven", (0, 2)),  # b has joined and owns nothing yet
     ],
 )
@@ -158,3 +171,13 @@ def test_totals() -> None:
         "g", "h", [partition(), partition(name="1")], Listing(), checkpoints, LEASE_S
     )
     assert (properties.lag, properties.lag_max, properties.lag_s_max) == (30, 20, 10.0)
+
+
+@pytest.mark.parametrize("state", ["stopped", "stuck"])
+def test_a_group_with_a_stopped_or_stuck_partition_is_not_stable(state: str) -> None:
+    rows = (row(name="0"), row(name="1", state=state))
+    partitions = [partition(name="0"), partition(name="1")]
+    checkpoints = [checkpoint_at(99, "0"), checkpoint_at(50, "1")]
+    seen = overview("$Default", "sensors", partitions, Listing(rows), checkpoints, LEASE_S)
+    assert seen.state == state
+    assert [line.bad for line in seen.lines] == [False, True]

@@ -93,13 +93,30 @@ def test_a_checkpoint_without_a_sequence_cannot_be_shifted(current: Checkpoint |
         (40, 39, "re-reads 1 event"),
         (4000, 10, "re-reads 3,990 events"),
         (40, 40, "stays"),
-        (None, 40, ""),
+        (None, 4000, "starts at event 4,001"),
     ],
 )
 def test_the_effect_of_a_reset_in_words(at: int | None, to: int, effect: str) -> None:
     change_made = change(checkpoint_at(at), GROUP, "0", ResetPosition(to, str(to * 10)))
     assert change_made.effect == effect
     assert change_made.moves == (at != to)
+
+
+@pytest.mark.parametrize(
+    ("to", "effect"),
+    [
+        (ResetPosition(4000, "88"), "starts at event 4,001"),
+        (ResetPosition(-1, BEGINNING), "starts at the beginning"),
+        (OLDEST, "starts at the beginning"),
+    ],
+)
+def test_the_effect_of_a_reset_without_a_checkpoint(to: ResetPosition, effect: str) -> None:
+    assert change(None, GROUP, "0", to).effect == effect
+
+
+def test_the_effect_of_a_reset_of_a_checkpoint_without_a_sequence_number() -> None:
+    at_offset = Checkpoint(GROUP, "0", None, "88")
+    assert change(at_offset, GROUP, "0", ResetPosition(40, "400")).effect == "continues at event 41"
 
 
 def test_a_reset_keeps_the_epoch() -> None:

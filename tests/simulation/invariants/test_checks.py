@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pumphouse.errors import EventsExpired
 from pumphouse.events import Event
 from pumphouse.leases.model import Group, Ownership
 from pumphouse.simulation.history import History
@@ -38,7 +39,7 @@ def test_a_violation_names_invariant_and_partition() -> None:
 
     checks = run(scene())
     assert [violation.name for violation in checks.violations] == ["I1", "I1"]
-    assert "0 goes from one to two, epoch 3" in str(checks.violations[0])
+    assert "0 goes from one to two, and the epoch from 3 to 3" in str(checks.violations[0])
     assert any("one writes 0 one epoch 3" in line for line in checks.scene)
 
 
@@ -53,8 +54,13 @@ class Client:
     id, epoch, batches_handed_out, reason = "0", 1, 1, None
 
 
-@pytest.mark.parametrize(("first", "broken"), [(4, []), (7, []), (8, ["I3"])])
-def test_only_retained_events_can_be_gaps(first: int, broken: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("first", "last_reported", "broken"),
+    [(4, 6, []), (7, 6, []), (8, 6, ["I3"]), (4, None, []), (7, None, ["I18"]), (7, 5, ["I18"])],
+)
+def test_only_reported_losses_can_be_gaps(
+    first: int, last_reported: int | None, broken: list[str]
+) -> None:
     async def scene() -> Checks:
         _, checks = watched("memory")
         process = HostProcess("one")
@@ -63,6 +69,8 @@ def test_only_retained_events_can_be_gaps(first: int, broken: list[str]) -> None
         checks.row_granted(process, row, checks.now_s)
         handle(checks, process, 0, 3)
         assert checks.expired("0", 7) == 3
+        if last_reported is not None:
+            checks.reported(process, "0", EventsExpired("0", 4, last_reported))
         handle(checks, process, first, 9)
         return checks
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks._spark_start import start_query
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
-from pumphouse.spark.lag.known_positions import Lag
+from pumphouse.spark.lag.known_positions import POSITIONS_KEY, Lag
 from pumphouse.spark.lag.lookup import find_known_position
 from tests.spark.conftest import Hub
 from tests.spark.waiting import until
@@ -50,7 +53,7 @@ def stream(spark: SparkSession, hub: Hub, **options: str) -> DataFrame:
 
 def run(frame: DataFrame, folder: Path) -> None:
     writer = frame.writeStream.format("noop").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(folder)).start()
+    query = start_query(writer.option("checkpointLocation", str(folder)).start)
     assert query.awaitTermination(ENDED_S)
 
 
@@ -96,8 +99,25 @@ def test_the_lag_is_reported_after_every_batch(
 def test_a_store_needs_a_connection() -> None:
     from pumphouse.spark import EventHubsLagListener
 
-    with pytest.raises(OptionError, match="store needs a connection too"):
+    with pytest.raises(OptionError, match="store needs a connection"):
         EventHubsLagListener(store="memory:")
+
+
+def test_an_error_of_on_lag_is_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    from pumphouse.spark import EventHubsLagListener
+
+    def fail(lag: Lag) -> None:
+        raise ValueError("in on_lag")
+
+    latest = {"sensors": {"0": 2}, POSITIONS_KEY: {}}
+    source = {"endOffset": {"sensors": {"0": 1}}, "latestOffset": latest}
+    progress = {"id": "q", "batchId": 0, "sources": [source]}
+    listener = EventHubsLagListener(fail)
+    event = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress)))
+    listener.onQueryProgress(event)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage().startswith("callback_failed callback=on_lag error=")
 
 
 def test_the_last_batch_is_mirrored_too(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
@@ -121,7 +141,7 @@ def test_a_query_that_is_stopped_before_its_end_is_mirrored(
     with listening(spark, store=f"sqlite://{store}", connection=hub.connection):
         frame = stream(spark, hub, maxEventsPerTrigger="20", taskFeedback="false")
         writer = frame.writeStream.format("noop").trigger(processingTime="1 hour")
-        query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
+        query = start_query(writer.option("checkpointLocation", str(tmp_path / "c")).start)
         until(lambda: any(progress["numInputRows"] for progress in query.recentProgress))
         query.stop()
         expected = {"0": (19, offset_of(hub, "0", 19))}

@@ -205,7 +205,7 @@ async def checkpoint_twice(term: PartitionClient, sequence: int) -> list[str]:
     last = Event(b"", sequence=sequence, offset=str(sequence))
     attempts = (
         term.write_checkpoint(last),
-        term._writer.advance(sequence, last.offset, 0),
+        term._checkpoint.writer.advance(sequence, last.offset, 0),
     )
     return [type(await each).__name__ for each in map(result_or_error, attempts)]
 

@@ -120,7 +120,7 @@ def test_two_queries_share_and_are_shown_as_hosts(group: QueryGroup) -> None:
     two = group.start("spark-two", host="", queryName="two")
     until(lambda: Counter(group.leases.owners().values()) == {"one": 2, "spark-two": 2}, UNTIL_S)
     group.send()
-    until(lambda: len(one.bodies()) + len(two.bodies()) == 80, UNTIL_S)
+    until(lambda: len(one.bodies()) + len(two.bodies()) >= 80, UNTIL_S, "80 events")
     assert sorted([*one.bodies(), *two.bodies()]) == sorted(group.all_sent())
     until(lambda: len(one.tenancy().get("owns", ())) == 2, UNTIL_S)
     shown = CliRunner().invoke(
@@ -129,7 +129,9 @@ def test_two_queries_share_and_are_shown_as_hosts(group: QueryGroup) -> None:
     )  # fmt: skip
     assert shown.exit_code == 0, shown.output
     assert "spark-two" in shown.output
+    # Spark commits a batch after its files are visible; a query that stops before is read again.
+    until(lambda: group.leases.sequences() == dict.fromkeys("0123", 19), UNTIL_S, "checkpoints")
     two.query.stop()  # its partitions are taken over at once, and no event is read twice
     group.send()
-    until(lambda: len(one.bodies()) + len(two.bodies()) == 120, UNTIL_S)
+    until(lambda: len(one.bodies()) + len(two.bodies()) >= 120, UNTIL_S, "120 events")
     assert sorted([*one.bodies(), *two.bodies()]) == sorted(group.all_sent())

@@ -43,7 +43,7 @@ TEXT_MAP = pa.map_(pa.string(), pa.string())
         (
             two_rows(partition=[None, "1"], partitionKey=["k", "k"]),
             {},
-            r"row 1 of the task has a partition \(1\) and a key \(k\); one excludes the other",
+            r"row 1 of the task has a partition \(1\) and a key \(k\); set one to null",
         ),
         (two_rows(body=["a", None]), {}, "row 1 of the task has no body .*; filter such rows out"),
         (

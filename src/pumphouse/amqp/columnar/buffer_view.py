@@ -21,11 +21,13 @@ from pumphouse.amqp.types import Symbol, UInt
 IntArray = npt.NDArray[np.int64]  # positions in a buffer, or lengths
 Mask = npt.NDArray[np.bool_]
 
-SLACK = 16  # bytes required after the last frame: eight-byte reads of its last values pass its end
+# Bytes required after the last frame. Numbers are read as eight bytes, so reading the last number
+# of a frame may read beyond the end of the frame.
+SLACK = 16
 WORD = 8
-SIZE_BYTES = 4  # of a frame; already read by the search for frames
-SMALL, WIDE = 1, 4  # bytes in the size and in the count of a compound
-NAME_BYTES_MAX = 256
+SIZE_BYTES = 4  # length of the size field at the start of a frame
+SMALL, WIDE = 1, 4  # bytes of the size and of the count of a compound
+NAME_BYTES_MAX = 256  # longer symbols are left to the decoder
 
 
 class ValueId(NamedTuple):
@@ -45,7 +47,7 @@ class Values(NamedTuple):
     codes: npt.NDArray[np.uint8]
     starts: IntArray
     lengths: IntArray
-    kinds: frozenset[int]  # all constructors among them
+    kinds: frozenset[int]  # contains every constructor in `codes`; after `keep` also others
 
     def keep(self, selection: Mask | IntArray) -> Values:
         """The values where the mask is true, or at these indexes."""
@@ -104,38 +106,42 @@ class BufferView:
 # --- Constructors --------------------------------------------------------------------------------
 
 
-def table(*codes: int) -> Mask:
-    """A lookup table of constructors: true for these codes."""
-    allowed = np.zeros(256, np.bool_)
-    allowed[list(codes)] = True
-    return allowed
+def mask_of(*codes: int) -> Mask:
+    """A lookup table by constructor: true for these codes."""
+    mask = np.zeros(256, np.bool_)
+    mask[list(codes)] = True
+    return mask
 
 
 STRINGS = frozenset((0xA1, 0xB1))
 SYMBOLS = frozenset((0xA3, 0xB3))
 BINARIES = frozenset((0xA0, 0xB0))
-IS_SYMBOL = table(*SYMBOLS)
+IS_SYMBOL = mask_of(*SYMBOLS)
 NULL, EMPTY_LIST = 0x40, 0x45
-# Two-byte booleans and characters may be invalid: the decoder checks them.
+# Left to the decoder: empty lists, and booleans (0x56) and characters (0x73), whose bytes may be
+# invalid.
 CHECKED_BY_DECODER = (EMPTY_LIST, 0x56, 0x73)
-SIMPLE = table(*(code for code in NAMES if code < 0xC0 and code not in CHECKED_BY_DECODER))
-PRESENT = SIMPLE & ~table(NULL)
-IS_BINARY = table(*BINARIES)
-IS_UINT = table(0x43, 0x52, 0x70)
-# Constructors whose values fit into signed 64 bits: of ulong only the short forms.
+# All other scalars, binaries, strings and symbols: no lists, maps or arrays.
+SIMPLE = mask_of(*(code for code in NAMES if code < 0xC0 and code not in CHECKED_BY_DECODER))
+# The same without null.
+PRESENT = SIMPLE & ~mask_of(NULL)
+IS_BINARY = mask_of(*BINARIES)
+IS_UINT = mask_of(0x43, 0x52, 0x70)
 EIGHT_BYTES = frozenset((0x81, 0x83))
 SIGNED = EIGHT_BYTES | {0x51, 0x54, 0x55, 0x61, 0x71}
+# Without ulong (0x80), whose values may not fit into signed 64 bits. Its short forms fit.
 INTEGERS = SIGNED | {0x43, 0x44, 0x50, 0x52, 0x53, 0x60, 0x70}
-IS_SIGNED = table(*SIGNED)
+IS_SIGNED = mask_of(*SIGNED)
 # Bytes after the constructor, for constructors without a size.
 FIXED_WIDTHS = np.array([WIDTHS.get(code >> 4, 0) for code in range(256)], np.int64)
 # Right shift that extracts a number from the eight bytes that start with it.
 SHIFTS = np.array([64 - 8 * min(WIDTHS.get(code >> 4, 8), 8) for code in range(256)], np.int64)
 SINGLE_KIND = [frozenset((code,)) for code in range(256)]
+# Declared type of a message field -> the constructors that need no decoder.
 FIELD_KINDS = {
     object: PRESENT,
     bytes: IS_BINARY,
-    str: table(*STRINGS, *SYMBOLS),
+    str: mask_of(*STRINGS, *SYMBOLS),
     Symbol: IS_SYMBOL,  # the decoder also accepts strings
     UInt: IS_UINT,
 }

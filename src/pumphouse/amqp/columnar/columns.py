@@ -36,10 +36,10 @@ from pumphouse.amqp.messages import Message, decode_message
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.errors import RemoteProtocolError
 
-SINGLES_MAX = 4  # so few rows are decoded faster one by one
-LEARN_MAX = 8  # layouts learned per read; more would not help
+SINGLES_MAX = 4  # up to this many rows are decoded faster one by one
+LEARN_MAX = 8  # attempts per read to learn a layout; other rows are decoded one by one
 LAYOUTS_MAX = 32  # layouts kept
-GUESS_FRAMES = 8  # this many frames of one size in a row start a guess
+GUESS_FRAMES = 8  # after this many frames of equal size, guess that more follow
 SCAN_FRAMES = 64  # scanned one by one before the next guess
 SCAN_FRAMES_MAX = 4096  # the same, after wrong guesses
 NO_ROWS: IntArray = np.empty(0, np.int64)
@@ -78,13 +78,13 @@ class FrameIndex:
         ends[:-1], ends[-1] = starts[1:], self.end
         self.check(int((ends - starts).max()))
         transfers = view.frame_heads(starts) & USUAL_MASK == USUAL_HEAD
-        # A heartbeat is shorter than the compared bytes, which may be old ones after it.
+        # A heartbeat is shorter than the compared bytes: the bytes after it may be stale.
         transfers &= ends - starts > HEAD.size
         others = []
-        for at in [] if all_true(transfers) else np.flatnonzero(~transfers).tolist():
-            frame = bytes(view.data[starts[at] : ends[at]])
-            transfers[at] = is_transfer(frame)
-            if not transfers[at]:
+        for number in [] if all_true(transfers) else np.flatnonzero(~transfers).tolist():
+            frame = bytes(view.data[starts[number] : ends[number]])
+            transfers[number] = is_transfer(frame)
+            if not transfers[number]:
                 others.append(frame)
         if others:
             starts, ends = starts[transfers], ends[transfers]
@@ -93,12 +93,15 @@ class FrameIndex:
         self.starts, self.ends = starts, ends
         return others
 
-    def keep(self, good: Mask) -> None:
-        """Keep some of the transfers only."""
-        self.starts, self.ends = self.starts[good], self.ends[good]
+    def keep(self, mask: Mask) -> None:
+        """Keep only the transfers where the mask is true."""
+        self.starts, self.ends = self.starts[mask], self.ends[mask]
 
     def drop(self, frames: int) -> int:
-        """Remove the first transfers and rebase the others; returns the bytes removed."""
+        """Remove the first transfers, and shift the positions of the others to the front.
+
+        Returns the number of bytes by which they are shifted.
+        """
         until = int(self.starts[frames]) if frames < len(self) else self.end
         self.starts, self.ends = self.starts[frames:] - until, self.ends[frames:] - until
         self.end -= until
@@ -120,29 +123,29 @@ class FrameIndex:
 
     def guess_frames(self, view: BufferView, end: int, size: int) -> list[IntArray]:
         """Find frames on the assumption that most have the same size."""
-        starts, reach = [], SCAN_FRAMES
+        starts, guess_count = [], SCAN_FRAMES
         while True:
-            guessed = np.arange(self.end, min(end, self.end + reach * size) - size + 1, size)
+            guessed = np.arange(self.end, min(end, self.end + guess_count * size) - size + 1, size)
             equal = view.sizes(guessed) == size
             count = len(guessed) if all_true(equal) else int(equal.argmin())
             starts.append(guessed[:count])
             self.end += count * size
             if count < SCAN_FRAMES:
-                # Guesses do not pay where sizes vary.
+                # Sizes vary, so guesses cost more than they save: guess less often.
                 self._scan_count = min(2 * self._scan_count, SCAN_FRAMES_MAX)
                 return starts
             self._scan_count = SCAN_FRAMES
-            if count == reach:
-                reach *= 8
+            if count == guess_count:
+                guess_count *= 8
             else:
                 other = self.scan_frames(view.data, end, 1)
                 starts.append(np.array(other, np.int64))
-                reach = 2 * count
+                guess_count = 2 * count
                 if not other:
                     return starts
 
     def scan_frames(self, data: bytes | bytearray, end: int, count: int) -> list[int]:
-        """The next frames, at most `count`. This is the only loop over all frames."""
+        """The starts of the next frames, at most `count`, found one by one in a Python loop."""
         starts: list[int] = []
         add, unpack = starts.append, SIZE.unpack_from
         pos, last, size = self.end, end - HEAD.size, HEAD.size
@@ -173,9 +176,10 @@ class Group(NamedTuple):
     values: dict[ValueId, Values]
     settled: bool = True
 
-    def keep(self, good: Mask) -> Group:
-        kept = {value_id: values.keep(good) for value_id, values in self.values.items()}
-        return Group(self.rows[good], kept, self.settled)
+    def keep(self, mask: Mask) -> Group:
+        """The rows where the mask is true."""
+        kept = {value_id: values.keep(mask) for value_id, values in self.values.items()}
+        return Group(self.rows[mask], kept, self.settled)
 
 
 @dataclass(slots=True)
@@ -183,7 +187,7 @@ class Columns:
     """The content of consecutive transfers."""
 
     view: BufferView  # the buffer that the groups refer to
-    frames: int  # frames read; the next one starts an incomplete delivery
+    frames: int  # frames read; a frame after them starts an incomplete delivery
     groups: list[Group] = field(default_factory=list)
     singles: dict[int, Message] = field(default_factory=dict)  # by row, ascending
     aborted: int = 0  # deliveries aborted by the sender: not rows, but they used credit
@@ -222,7 +226,7 @@ class ColumnReader:
     def __init__(self, channel: int, handle: int, *, singles_max: int = SINGLES_MAX) -> None:
         self.channel = channel
         self.handle = handle
-        self.singles_max = singles_max  # rows that are decoded without trying another layout
+        self.singles_max = singles_max  # up to this many remaining rows are decoded one by one
         self.layouts: list[Layout] = []  # the most used one first
 
     def __repr__(self) -> str:
@@ -236,8 +240,8 @@ class ColumnReader:
         if len(ends) and ends[-1] + SLACK > len(view.data):
             raise ValueError(f"the buffer must have {SLACK} bytes after its last frame")
         columns = Columns(view, len(starts))
-        left = self.read_groups(columns, starts, ends)
-        self.read_singles(columns, starts, left)
+        others = self.read_groups(columns, starts, ends)
+        self.read_singles(columns, starts, others)
         for group in columns.groups:
             if not group.settled:
                 columns.unsettled += view.integers(group.values[DELIVERY_ID]).tolist()
@@ -248,32 +252,32 @@ class ColumnReader:
 
     def read_groups(self, columns: Columns, starts: IntArray, ends: IntArray) -> list[int]:
         """Read the frames that have a layout; returns the numbers of the others."""
-        left, aside = np.arange(len(starts)), list[int]()
-        use: dict[Layout, int] = {}
+        remaining, without_layout = np.arange(len(starts)), list[int]()
+        match_counts: dict[Layout, int] = {}
         known = iter(self.layouts)
-        attempts = LEARN_MAX
-        while len(left) > self.singles_max:
+        attempts_left = LEARN_MAX
+        while len(remaining) > self.singles_max:
             layout = next(known, None)
             if layout is None:
-                if not attempts:
+                if not attempts_left:
                     break
-                attempts -= 1
-                first, left_over = int(left[0]), left[1:]
+                attempts_left -= 1
+                first, rest = int(remaining[0]), remaining[1:]
                 layout = self.layout_of(frame_at(columns.view.data, int(starts[first])))
                 if layout is None:
-                    aside.append(first)
-                    left = left_over
+                    without_layout.append(first)
+                    remaining = rest
                     continue
-            before = len(left)
-            left = match_group(layout, columns, left, starts, ends)
-            use[layout] = before - len(left)
-        self.remember(use)
-        return sorted(aside + left.tolist())
+            count = len(remaining)
+            remaining = match_group(layout, columns, remaining, starts, ends)
+            match_counts[layout] = count - len(remaining)
+        self.remember(match_counts)
+        return sorted(without_layout + remaining.tolist())
 
-    def remember(self, use: dict[Layout, int]) -> None:
-        """Sort the layouts by use and drop the least used ones."""
-        untried = [layout for layout in self.layouts if layout not in use]
-        tried = sorted(use, key=use.__getitem__, reverse=True)
+    def remember(self, match_counts: dict[Layout, int]) -> None:
+        """Sort the layouts by their number of matches and drop the least used ones."""
+        untried = [layout for layout in self.layouts if layout not in match_counts]
+        tried = sorted(match_counts, key=match_counts.__getitem__, reverse=True)
         self.layouts = (tried + untried)[:LAYOUTS_MAX]
 
     def layout_of(self, frame: bytes) -> Layout | None:
@@ -282,47 +286,49 @@ class ColumnReader:
             transfer, _ = self.parse(frame)
             return learn_layout(frame) if transfer is not None else None
         except RemoteProtocolError:
-            return None  # reported later, unless it is a later part of a delivery
+            # `read_singles` decodes the frame again and raises the error, unless the frame is a
+            # later part of a delivery.
+            return None
 
     # -- single messages --------------------------------------------------------------------------
 
-    def read_singles(self, columns: Columns, starts: IntArray, left: list[int]) -> None:
+    def read_singles(self, columns: Columns, starts: IntArray, numbers: list[int]) -> None:
         """Decode frames one by one, and assemble deliveries of several frames."""
-        parts = np.zeros(len(starts), np.bool_)  # later frames of a delivery
-        done = -1
-        for at in left:
-            if at <= done:
+        later_parts = np.zeros(len(starts), np.bool_)  # later frames of a delivery
+        last_read = -1
+        for number in numbers:
+            if number <= last_read:
                 continue  # part of the previous delivery
-            delivery = self.collect(columns.view.data, starts, at)
+            delivery = self.collect(columns.view.data, starts, number)
             if delivery is None:
-                columns.frames = at
+                columns.frames = number
                 break
-            done = delivery.last
-            parts[at + 1 : done + 1] = True
+            last_read = delivery.last
+            later_parts[number + 1 : last_read + 1] = True
             columns.other_frames += delivery.other_frames
             if delivery.aborted:
                 columns.aborted += 1
-            elif delivery.number is not None:
-                columns.singles[at] = decode_message(delivery.payload)
+            elif delivery.delivery_id is not None:
+                columns.singles[number] = decode_message(delivery.payload)
                 if not delivery.settled:
-                    columns.unsettled.append(delivery.number)
-        if parts.any():
-            kept = (group.keep(~parts[group.rows]) for group in columns.groups)
+                    columns.unsettled.append(delivery.delivery_id)
+        if later_parts.any():
+            kept = (group.keep(~later_parts[group.rows]) for group in columns.groups)
             columns.groups = [group for group in kept if len(group.rows)]
 
-    def collect(self, data: bytes | bytearray, starts: IntArray, at: int) -> Delivery | None:
-        """The delivery that starts with frame `at`; None if it is incomplete."""
-        delivery, pieces = Delivery(at), list[bytes]()
-        for number in range(at, len(starts)):
+    def collect(self, data: bytes | bytearray, starts: IntArray, first: int) -> Delivery | None:
+        """The delivery that starts with frame `first`; None if it is incomplete."""
+        delivery, pieces = Delivery(first), list[bytes]()
+        for number in range(first, len(starts)):
             frame = frame_at(data, int(starts[number]))
-            transfer, message = self.parse(frame)
+            transfer, payload_start = self.parse(frame)
             if transfer is None:
                 delivery.other_frames.append(frame)
                 if not pieces:
                     return delivery
                 continue
             delivery.take(transfer, number)
-            pieces.append(frame[message:])
+            pieces.append(frame[payload_start:])
             if transfer.aborted or not transfer.more:
                 delivery.payload = b"".join(pieces)
                 return delivery
@@ -335,11 +341,11 @@ class ColumnReader:
 
     def parse(self, frame: bytes) -> tuple[Transfer | None, int]:
         """The transfer in a frame, None if on another link, and the start of its payload."""
-        transfer, message = decode_performative(frame, body_at(frame), len(frame))
+        transfer, payload_start = decode_performative(frame, body_at(frame), len(frame))
         assert isinstance(transfer, Transfer)  # FrameIndex has checked it
         channel = HEAD.unpack_from(frame)[3]
-        ours = channel == self.channel and transfer.handle == self.handle
-        return transfer if ours else None, message
+        is_ours = channel == self.channel and transfer.handle == self.handle
+        return transfer if is_ours else None, payload_start
 
 
 @dataclass(slots=True)
@@ -347,42 +353,42 @@ class Delivery:
     """A delivery that is being assembled."""
 
     last: int  # the number of its last frame
-    number: int | None = None  # its id; None if no frame is on our link
+    delivery_id: int | None = None  # None if no frame is on our link
     settled: bool = False
     aborted: bool = False
     payload: bytes = b""
     other_frames: list[bytes] = field(default_factory=list)  # of other links, in between
 
-    def take(self, transfer: Transfer, at: int) -> None:
+    def take(self, transfer: Transfer, frame_number: int) -> None:
         delivery_id = transfer.delivery_id
-        first = self.number is None
+        first = self.delivery_id is None
         if (delivery_id is None and first) or (
-            delivery_id is not None and not first and delivery_id != self.number
+            delivery_id is not None and not first and delivery_id != self.delivery_id
         ):
-            expected = "a number" if first else self.number
+            expected = "a number" if first else self.delivery_id
             raise RemoteProtocolError(
                 f"transfer.delivery-id is {delivery_id}, expected {expected}", "amqp:invalid-field"
             )
         if first:
-            self.number = delivery_id
-        self.last = at
+            self.delivery_id = delivery_id
+        self.last = frame_number
         self.settled = self.settled or bool(transfer.settled)
         self.aborted = transfer.aborted
 
 
 def match_group(
-    layout: Layout, columns: Columns, left: IntArray, starts: IntArray, ends: IntArray
+    layout: Layout, columns: Columns, remaining: IntArray, starts: IntArray, ends: IntArray
 ) -> IntArray:
     """Read the frames with this layout; returns the numbers of the others."""
-    matcher = layout.match(columns.view, left, starts[left], ends[left])
+    matcher = layout.match(columns.view, remaining, starts[remaining], ends[remaining])
     if not len(matcher.rows):
-        return left
+        return remaining
     columns.groups.append(Group(matcher.rows, matcher.values, layout.settled))
-    if len(matcher.rows) == len(left):
-        return left[:0]
+    if len(matcher.rows) == len(remaining):
+        return remaining[:0]
     others = np.ones(len(starts), np.bool_)
     others[matcher.rows] = False
-    return left[others[left]]
+    return remaining[others[remaining]]
 
 
 def frame_at(data: bytes | bytearray, start: int) -> bytes:
@@ -395,7 +401,8 @@ def body_at(frame: bytes) -> int:
     size, doff, kind, _ = HEAD.unpack_from(frame)
     if kind != AMQP_FRAME or not HEAD.size <= doff * 4 <= size:
         raise RemoteProtocolError(
-            f"frame of type {kind} and {size} bytes with its body at byte {doff * 4}",
+            f"frame of type {kind} and {size} bytes with its body at byte {doff * 4}; expected "
+            f"type {AMQP_FRAME} and a body from byte {HEAD.size} to {size}",
             "amqp:connection:framing-error",
         )
     return int(doff * 4)

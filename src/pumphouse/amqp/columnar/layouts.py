@@ -2,7 +2,7 @@
 
 A producer writes its events with the same structure: the same sections, and the same annotations
 and properties in the same order. Only the values differ. So one frame, decoded exactly, determines
-where the values of all others are. A layout holds that as two kinds of steps:
+where the values of all others are. A layout describes these positions in two kinds of steps:
 
     literal  02 00 00 00 00 53 14 c0 __ 0b 70 00 00 00 00 70 __ __ __ __ a0 ... x-opt-offset
     value    x-opt-offset
@@ -66,13 +66,13 @@ class FrameMatcher:
         self.opened: list[IntArray] = []  # ends of the open compounds
         self.values: dict[ValueId, Values] = {}
 
-    def keep(self, good: Mask) -> None:
-        """Continue with some of the frames only."""
-        if all_true(good):
+    def keep(self, mask: Mask) -> None:
+        """Continue only with the frames where the mask is true."""
+        if all_true(mask):
             return
-        self.rows, self.cursors, self.ends = self.rows[good], self.cursors[good], self.ends[good]
-        self.opened = [ends[good] for ends in self.opened]
-        self.values = {value_id: values.keep(good) for value_id, values in self.values.items()}
+        self.rows, self.cursors, self.ends = self.rows[mask], self.cursors[mask], self.ends[mask]
+        self.opened = [ends[mask] for ends in self.opened]
+        self.values = {value_id: values.keep(mask) for value_id, values in self.values.items()}
 
     def literal(self, literal: Literal) -> None:
         """Compare the bytes at the cursors with a literal."""
@@ -87,14 +87,14 @@ class FrameMatcher:
         rows = self.view.byte_rows(self.cursors, width * WORD).view(np.uint64)
         for word, mask in literal.gaps:
             rows[:, word] &= mask
-        # Comparing each row with the next is several times faster than with the same words.
+        # Comparing each row with the next is several times faster than comparing all with `words`.
         flat = rows.reshape(-1)
         if not (
             all_true(flat[:width] == literal.words) and all_true(flat[width:] == flat[:-width])
         ):
             self.keep((rows == literal.words).all(axis=1))
 
-    def gap(self, value_id: ValueId, code: int, back: int, length: int) -> None:
+    def fixed(self, value_id: ValueId, code: int, back: int, length: int) -> None:
         """Record a value of fixed size, `back` bytes before the cursors."""
         count = len(self.rows)
         codes, lengths = np.full(count, code, np.uint8), np.full(count, length, np.int64)
@@ -117,9 +117,9 @@ class FrameMatcher:
         if allowed[first] and all_true(codes == first):  # the usual case
             values = Values(codes, *self.extent(first, self.cursors), SINGLE_KIND[first])
         else:
-            good = allowed[codes]
-            self.keep(good)
-            values = self.extents(codes if all_true(good) else codes[good])
+            valid = allowed[codes]
+            self.keep(valid)
+            values = self.extents(codes if all_true(valid) else codes[valid])
         self.values[value_id] = values
         self.cursors = values.starts + values.lengths
         self.keep(self.cursors + rest <= self.ends)
@@ -139,8 +139,8 @@ class FrameMatcher:
             return Values(codes, self.cursors + 1, FIXED_WIDTHS[codes], kinds)
         starts, lengths = np.empty_like(self.cursors), np.empty_like(self.cursors)
         for code in kinds:
-            here = codes == code
-            starts[here], lengths[here] = self.extent(code, self.cursors[here])
+            selection = codes == code
+            starts[selection], lengths[selection] = self.extent(code, self.cursors[selection])
         return Values(codes, starts, lengths, kinds)
 
     def extent(self, code: int, cursors: IntArray) -> tuple[IntArray, IntArray]:
@@ -157,12 +157,12 @@ class FrameMatcher:
     def is_ascii(self, values: Values) -> Mask:
         """Whether each symbol among the values is ASCII.
 
-        Symbols longer than a name are left to the decoder.
+        False for symbols longer than NAME_BYTES_MAX, so that the decoder reads them.
         """
         lengths = np.where(IS_SYMBOL[values.codes], values.lengths, 0)
         short = lengths <= NAME_BYTES_MAX
         size = min(int(lengths.max(initial=0)), NAME_BYTES_MAX)
-        # Near the end of the buffer the bytes are read from further left.
+        # All reads have the same size, so near the end of the buffer they start before the value.
         starts = np.minimum(values.starts, len(self.view.data) - size)
         if not size or not (high := self.view.byte_rows(starts, size) >= 0x80).any():
             return short
@@ -171,7 +171,7 @@ class FrameMatcher:
         return short & ~(high & inside).any(axis=1)
 
 
-Mark = Callable[[FrameMatcher], None]
+Mark = Callable[[FrameMatcher], None]  # records or checks something within a literal
 Step = Callable[[FrameMatcher, int], None]
 
 
@@ -217,9 +217,10 @@ class LayoutBuilder:
 
     def __init__(self, frame: bytes) -> None:
         self.frame = frame
-        self.value_ids: list[ValueId] = []
+        self.value_ids: dict[ValueId, None] = {}  # in their order
         self._steps: list[tuple[Step, int]] = []  # each with its minimum number of bytes
-        # The current literal; its marks get their distance from its end.
+        # The current literal. `_marks` has functions that make marks, with their positions in the
+        # literal. `flush` calls each with its distance from the end of the literal.
         self._bytes, self._mask = bytearray(), bytearray()
         self._marks: list[tuple[Callable[[int], Mark], int]] = []
 
@@ -236,10 +237,10 @@ class LayoutBuilder:
 
     def fixed(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
         """Add the value at `pos`, with the same constructor and size in all frames."""
-        self.note(value_id, pos, allowed)
+        self.register(value_id, pos, allowed)
         code, start, length = self.frame[pos], *content_of(self.frame, pos)
         self.literal(pos, start)
-        self.gap(length, lambda back: lambda matcher: matcher.gap(value_id, code, back, length))
+        self.gap(length, lambda back: lambda matcher: matcher.fixed(value_id, code, back, length))
 
     def ignored(self, pos: int) -> None:
         """Skip the value at `pos`, with the same constructor and size in all frames."""
@@ -249,23 +250,24 @@ class LayoutBuilder:
 
     def value(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
         """Add the value at `pos`, which may have any allowed constructor in another frame."""
-        self.note(value_id, pos, allowed)
+        self.register(value_id, pos, allowed)
         self.flush()
         self._steps.append((lambda matcher, rest: matcher.value(value_id, allowed, rest), 1))
 
-    def note(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+    def register(self, value_id: ValueId, pos: int, allowed: Mask) -> None:
+        """Add the id of a value; LayoutMismatch for a duplicate or a constructor not allowed."""
         if not allowed[self.frame[pos]] or value_id in self.value_ids:
             raise LayoutMismatch
-        self.value_ids.append(value_id)
+        self.value_ids[value_id] = None
 
     def open(self, pos: int) -> tuple[int, int]:
         """Add the head of the list or map at `pos`; returns start and number of its items."""
         width = WIDTHS[self.frame[pos] >> 4]
-        count, items = pos + 1 + width, pos + 1 + 2 * width
+        count_at, items_at = pos + 1 + width, pos + 1 + 2 * width
         self.literal(pos, pos + 1)
         self.gap(width, lambda back: lambda matcher: matcher.open(back, width))
-        self.literal(count, items)
-        return items, int.from_bytes(self.frame[count:items], "big")
+        self.literal(count_at, items_at)
+        return items_at, int.from_bytes(self.frame[count_at:items_at], "big")
 
     def close(self) -> None:
         self.gap(0, lambda back: lambda matcher: matcher.close(back))

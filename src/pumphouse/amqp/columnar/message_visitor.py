@@ -40,9 +40,14 @@ from pumphouse.amqp.messages import (
 ANNOTATIONS = (DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS)
 MAPS = (*ANNOTATIONS, APPLICATION_PROPERTIES)
 
+# A layout of a message with more values costs more to build than it saves, and a producer could
+# send a different one in every message.
+VALUES_MAX = 64
+KEY_BYTES_MAX = 256
+
 
 class LayoutMismatch(Exception):
-    """A message does not fit a layout; the decoder reads it."""
+    """A message does not fit a layout; the decoder must read it."""
 
 
 class MessageVisitor(Protocol):
@@ -96,12 +101,14 @@ def visit_message(visitor: MessageVisitor, sections: list[Section]) -> None:
 def visit_map(visitor: MessageVisitor, section: int, pos: int) -> None:
     """Visit a map. Its keys are literals.
 
-    Numbers in annotations have a fixed size; values of the application may have any.
+    In annotations, numbers have a fixed size. Other values may have any size and simple type.
     """
     pos, count = visitor.open(pos)
+    if count > 2 * VALUES_MAX:
+        raise LayoutMismatch
     for _ in range(count // 2):
         key, value_pos = decode(visitor.frame, pos)
-        if not isinstance(key, str):
+        if not isinstance(key, str) or value_pos - pos > KEY_BYTES_MAX:
             raise LayoutMismatch
         visitor.literal(pos, value_pos)
         is_number = section in ANNOTATIONS and visitor.frame[value_pos] < 0xA0

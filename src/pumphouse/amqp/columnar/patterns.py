@@ -1,13 +1,13 @@
 """Patterns: messages with the same structure, split one by one with a regular expression.
 
-For code that needs an object per message and reads them by the dozen, where numpy (layouts.py) has
-too much overhead. One message, decoded exactly, becomes a pattern:
+This is for code that makes an object per message and reads a few dozen messages at a time. There,
+numpy (layouts.py) has too much overhead. One message, decoded exactly, becomes a pattern:
 
     \\x00Sr\\xc1 (.) \\x08 ... x-opt-offset\\xa1\\x05 ([0-9]{5}) ... \\x00Su (\\xa0.|\\xb0.{4}) (.*)
 
-The expression only proposes where the values are. Then each value must decode to its last byte, and
-each map and the body must have their encoded size. AMQP can be read in one way only, so a match is
-exactly what the decoder returns. Everything else is left to the decoder.
+The expression only proposes where the values are. Then the decoder must consume every byte of each
+value, and each map and the body must have their encoded size. AMQP can be read in one way only, so
+a match is exactly what the decoder returns. Everything else is left to the decoder.
 
     one message -> learn_pattern -> Pattern        messages -> Pattern.cut -> columns -> values
                    ^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -48,13 +48,14 @@ NUMPY_KINDS = {ord("I"): "u4", ord("i"): "i4", ord("Q"): "u8", ord("q"): "i8"} |
     ord("d"): "f8",
 }
 BODY_SHAPE = rb"(\xa0.|\xb0.{4})(.*)"  # the size, which is checked, and the content
-# Layouts of the numbers of four and more bytes, which seldom repeat.
+# Numpy types of numbers of four and more bytes. Such numbers seldom repeat, so they are not cached.
 WIDE_NUMBERS = {
     code: np.dtype([("code", "u1"), ("number", f">{layout.format[1:].translate(NUMPY_KINDS)}")])
     for code, (layout, _) in NUMBERS.items()
     if layout.size >= 4
 }
-# Content after a constructor with a size, by its upper half: as short as possible.
+# Non-greedy expressions for the size and the content of a value, by the upper half byte of its
+# constructor.
 CONTENTS = {
     0xA: b".{1,%d}?" % (1 + SHORT_MAX),
     0xB: b".{4,%d}?" % (4 + LONG_MAX),
@@ -132,16 +133,18 @@ class Compound:
 
     group: int  # the group with the size
     width: int  # in bytes
-    base: int  # the bytes that all messages have
-    parts: tuple[int, ...]  # the groups of the other content
+    base: int  # the number of its bytes outside of `parts`
+    parts: tuple[int, ...]  # the groups of variable size in it
 
     def check(self, columns: Sequence[Column]) -> None:
         """Raise LayoutMismatch if an encoded size is wrong."""
         joined = b"".join(columns[self.group])
-        left: Iterable[int] = joined if self.width == 1 else unpack(f">{len(joined) // 4}I", joined)
+        remainders: Iterable[int] = (
+            joined if self.width == 1 else unpack(f">{len(joined) // 4}I", joined)
+        )
         for part in self.parts:
-            left = map(sub, left, map(len, columns[part]))
-        if set(left) != {self.base}:
+            remainders = map(sub, remainders, map(len, columns[part]))
+        if set(remainders) != {self.base}:
             raise LayoutMismatch
 
 
@@ -179,7 +182,7 @@ class Pattern:
         if [known[head] for head in columns[self.head]] != list(map(len, bodies)):
             raise LayoutMismatch
         values_by_id = {
-            value_id: read(columns[at]) for value_id, (at, read) in self.value_ids.items()
+            value_id: read(columns[group]) for value_id, (group, read) in self.value_ids.items()
         }
         values_by_id[BODY] = bodies
         return values_by_id
@@ -192,7 +195,7 @@ class PatternBuilder:
     """Collects the parts of a pattern while one message is visited."""
 
     def __init__(self, message: bytes) -> None:
-        self.frame = message
+        self.frame = message  # MessageVisitor requires the name; here without a frame header
         self.value_ids: dict[ValueId, tuple[int, Read]] = {}
         self.codes: dict[ValueId, int] = {}
         self.compounds: list[Compound] = []
@@ -200,10 +203,10 @@ class PatternBuilder:
         self._parts: list[bytes] = []
         self._groups = 0
         self._literal = b""  # the current literal
-        self._loose = False  # the value before it ends where it begins
-        self._opened = 0, 0, b""  # part and group of the size of a compound, and the size
-        self._base = 0
-        self._inside: list[int] = []
+        self._loose = False  # whether a value of any size precedes the literal
+        self._opened = 0, 0, b""  # open compound: index of its part, of its group, and its size
+        self._base = 0  # `base` of the open compound
+        self._inside: list[int] = []  # its `parts`
 
     def literal(self, start: int, end: int) -> None:
         self._literal += self.frame[start:end]
@@ -224,7 +227,7 @@ class PatternBuilder:
         start, length = content_of(self.frame, pos)
         if value_id == BODY:
             self.body()
-        elif value_id.section in ANNOTATIONS and self.counts(pos):
+        elif value_id.section in ANNOTATIONS and self.is_number_text(pos):
             # An offset: most other messages have the same number of digits.
             self.literal(pos, start)
             self.sized(value_id, b"", length, digits)
@@ -238,8 +241,8 @@ class PatternBuilder:
         if not allowed[self.frame[pos]] or value_id in self.value_ids:
             raise LayoutMismatch
 
-    def counts(self, pos: int) -> bool:
-        """Whether the value at `pos` is a number, written as text."""
+    def is_number_text(self, pos: int) -> bool:
+        """Whether the value at `pos` is a short string of digits."""
         start, length = content_of(self.frame, pos)
         text = self.frame[start : start + length]
         return self.frame[pos] == SHORT_STRING and length <= DIGITS_MAX and text.isdigit()
@@ -253,7 +256,8 @@ class PatternBuilder:
 
     def loose(self, value_id: ValueId, allowed: Mask) -> None:
         """Add a value of any size, up to the first occurrence of the next literal."""
-        # Atomic: backtracking to another end never succeeds and may be slow.
+        # Atomic: no backtracking, which may be slow. A value that contains the next literal is left
+        # to the decoder.
         self.add(b"(?>(%s)" % alternatives(allowed))
         self._loose = True
         self.value_ids[value_id] = self._groups - 1, values
@@ -327,5 +331,6 @@ def learn_pattern(message: bytes) -> Pattern | None:
         pattern = builder.pattern()
     except LayoutMismatch:
         return None
-    # A value may be too long, or contain the literal after it.
+    # The message itself may not fit: a value may be too long, or contain the literal that
+    # follows it.
     return pattern if pattern.fits(message) else None

@@ -2,8 +2,8 @@
 
 The transfers of a link differ only in size, delivery id, tag and payload. One of them is decoded
 and becomes a template. The following transfers with the same bytes at the same positions have the
-same meaning. Only complete and settled deliveries become templates, because the payload is all that
-is left to handle then.
+same meaning. Only complete and settled deliveries become templates: nothing but their payload needs
+to be handled.
 
     frame -> make_template -> TransferTemplate        buffer -> take_run -> payloads
              ^^^^^^^^^^^^^ this module                          ^^^^^^^^
@@ -24,9 +24,9 @@ from pumphouse.amqp.performatives import Transfer
 HEAD_AT = SIZE.size
 UINT, BINARY8 = 0x70, 0xA0
 TRANSFER = b"\x00\x53\x14"
-FIELDS_AT = {0xC0: 3, 0xD0: 9}  # after the constructor, size and count of a list
-UINT_SIZES = {0x43: 1, 0x52: 2, UINT: 5}
-TEMPLATES_MAX = 1024  # links of one connection
+FIELDS_AT = {0xC0: 3, 0xD0: 9}  # start of the items within a list, by its constructor
+UINT_SIZES = {0x43: 1, 0x52: 2, UINT: 5}  # with the constructor
+TEMPLATES_MAX = 1024  # on one connection; a link needs one
 
 
 class TransferTemplate(NamedTuple):
@@ -37,7 +37,7 @@ class TransferTemplate(NamedTuple):
     head: bytes
     middle: bytes
     tail: bytes
-    shape: Struct  # of everything before the payload: the size, and these three
+    shape: Struct  # of all bytes before the payload: the frame size, head, middle and tail
 
 
 class TransferTemplates:
@@ -45,11 +45,11 @@ class TransferTemplates:
 
     def __init__(self) -> None:
         self._by_head: dict[bytes, TransferTemplate] = {}
-        self._head_end = 0  # of the newest template: the heads of all links have the same length
+        self._head_end = 0  # of the newest template; those with another length are not found
 
-    def learn(self, frame: Frame, transfer: Transfer, after: int) -> None:
+    def learn(self, frame: Frame, transfer: Transfer, payload_start: int) -> None:
         """Store the template of a decoded transfer, if it has one."""
-        template = make_template(frame, transfer, after)
+        template = make_template(frame, transfer, payload_start)
         if template is not None:
             if len(self._by_head) >= TEMPLATES_MAX:
                 self._by_head.clear()
@@ -61,10 +61,11 @@ class TransferTemplates:
         return self._by_head.get(data[pos + HEAD_AT : pos + self._head_end])
 
 
-def make_template(frame: Frame, transfer: Transfer, after: int) -> TransferTemplate | None:
+def make_template(frame: Frame, transfer: Transfer, payload_start: int) -> TransferTemplate | None:
     """The template of a transfer; None if it is not encoded in the usual way."""
     data, body = frame.data, frame.start
-    start = body - HEAD.size  # without an extended header, which the next line checks
+    # The start of the frame, if it has no extended header: its data offset must be 2.
+    start = body - HEAD.size
     if (
         not is_repeatable(transfer)
         or data[start + HEAD_AT] != 2
@@ -80,7 +81,7 @@ def make_template(frame: Frame, transfer: Transfer, after: int) -> TransferTempl
     head, middle, tail = (
         data[start + HEAD_AT : id_at + 1],
         data[tag_at : tag_at + 2],
-        data[tail_at:after],
+        data[tail_at:payload_start],
     )
     shape = Struct(f">I{len(head)}s4x2s{tail_at - tag_at - 2}x{len(tail)}s")
     return TransferTemplate(frame.channel, transfer.handle, head, middle, tail, shape)

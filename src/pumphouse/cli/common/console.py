@@ -7,7 +7,6 @@ not an error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import click
 
 from pumphouse.errors import OptionError, PumphouseError
+from pumphouse.escapes import json_text, printable, printable_lines
 
 FAILED, MISUSED, UNHEALTHY, INTERRUPTED = 1, 2, 3, 130
 REPORT_EVERY_S = 5.0
@@ -49,13 +49,19 @@ def exit_with_usage_error(error: click.UsageError) -> None:
 
 
 def exit_with(code: int, text: str) -> None:
-    message(f"pumphouse: {text}")
+    # A line break in the text of a peer must not look like a line of ours.
+    message("pumphouse: " + text.replace("\n", "\n  "))
     sys.exit(code)
 
 
 def message(text: str) -> None:
-    """Print a message for people to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a message for people to stderr. Control characters are escaped."""
+    print(printable_lines(text), file=sys.stderr, flush=True)
+
+
+def print_line(text: str) -> None:
+    """Print one line to stdout. Control characters are escaped."""
+    print(printable(text), flush=True)
 
 
 def discard_stdout() -> None:
@@ -65,13 +71,16 @@ def discard_stdout() -> None:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on one line, and flush it for the program that reads it."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_text(value), flush=True)
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their widest cell. No cell is cut off."""
-    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    for row in (headers, *rows):
+    """Print columns as wide as their widest cell. No cell is cut off; text is escaped."""
+    shown = [
+        [cell if isinstance(cell, Styled) else printable(cell) for cell in row] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(headers, *shown, strict=True)]
+    for row in (headers, *shown):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
 
@@ -89,9 +98,15 @@ def clear_screen() -> None:
         print()
 
 
+class Styled(str):
+    """A text of ours with escape codes, which are printed as they are."""
+
+    __slots__ = ()
+
+
 def highlight(word: str, *, bad: bool) -> str:
     """A word, red if it is bad. For the last column only: escape codes count as width."""
-    return f"\x1b[31m{word}\x1b[0m" if bad and use_colour() else word
+    return Styled(f"\x1b[31m{printable(word)}\x1b[0m") if bad and use_colour() else word
 
 
 def number_text(value: int | None) -> str:

@@ -1,7 +1,7 @@
 """Reads several partitions and merges them into one stream of events.
 
-Existing events, up to the end of each partition at the start, are merged by enqueued time. Later
-events follow in order of arrival.
+Events that are in the partitions when the command starts are merged by enqueued time. Later events
+follow in order of arrival.
 
     partition properties -> span_for -> PartitionStream -> merge, follow -> tail
                             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -19,13 +19,14 @@ from pumphouse.client.base import HubClient, PartitionProperties, Reader, Reader
 from pumphouse.events import Event, Position
 
 BATCH = 500  # events per receive
-EXPIRY_CHECK_S = 1.0  # without an event: then check whether retention removed the rest
-WAIT_S = 60.0
+# After this time without an event, check whether retention has removed the rest of the span.
+EXPIRY_CHECK_S = 1.0
+WAIT_S = 60.0  # for new events, per call
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The existing events to read: from `start` up to the sequence number `end`."""
+    """The existing events to read: from `start` up to and including the sequence number `end`."""
 
     partition: str
     start: Position
@@ -34,7 +35,7 @@ class Span:
 
 
 def span_for(partition: PartitionProperties, position: Position | None, last: int) -> Span:
-    """The span from a position, or without one of the `last` events."""
+    """The span from `position` on; if that is None, the span of the newest `last` events."""
     end = partition.last_sequence
     if position is None:
         first = max(partition.first_sequence, end - last + 1)
@@ -120,16 +121,16 @@ async def open_streams(
 async def merge(streams: Sequence[PartitionStream]) -> AsyncGenerator[Event, None]:
     """The spans of all streams, merged, oldest event first."""
     heads: list[tuple[tuple[int, int, str], int, Event]] = []
-    waiting = list(range(len(streams)))
+    without_head = list(range(len(streams)))
     while True:
-        for number in waiting:
+        for number in without_head:
             if (event := await streams[number].next()) is not None:
                 heappush(heads, (sort_key(event), number, event))
         if not heads:
             return
         _, number, event = heappop(heads)
         yield event
-        waiting = [number]
+        without_head = [number]
 
 
 async def follow(streams: Sequence[PartitionStream], show: Callable[[list[Event]], bool]) -> None:

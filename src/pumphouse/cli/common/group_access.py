@@ -72,7 +72,7 @@ def with_group(
     store: str,
     work: Callable[[GroupAccess], Awaitable[T]],
 ) -> T:
-    """Open hub and store, run `work`, close both; the result of `work`."""
+    """Open hub and store, run `work`, close both; returns the result of `work`."""
     string = need_connection(connection)
 
     async def run() -> T:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pumphouse.cli.common.options import ca_file, need_connection
 from pumphouse.client.base import HubClient, ManagementClient, RetryOptions
 from pumphouse.client.factory import open_client
+from pumphouse.errors import HubNotFound
 
 T = TypeVar("T")
 
@@ -38,10 +40,22 @@ def with_client(
     return asyncio.run(run())
 
 
+@contextmanager
+def advice_if_not_found(advice: str) -> Iterator[None]:
+    """Add advice to the error for a missing hub or consumer group, before its tracking id."""
+    try:
+        yield
+    except HubNotFound as error:
+        text, mark, tracking = str(error).partition(" TrackingId:")
+        ending = f"{mark}{tracking}".strip()
+        suffix = f" ({ending})" if ending else ""
+        raise HubNotFound(f"{text.rstrip('.')}: {advice}{suffix}") from None
+
+
 def with_management(
     connection: str | None, hub: str | None, work: Callable[[ManagementClient, str], Awaitable[T]]
 ) -> T:
-    """Run `work` with the management client and a hub: the named one, or the EntityPath."""
+    """Run `work` with the management client and the name of the hub: `hub`, or the EntityPath."""
 
     async def run(client: HubClient) -> T:
         return await work(await client.management(), client.hub)

@@ -18,8 +18,8 @@ from typing import IO, cast
 from pumphouse.errors import OptionError
 
 BLOCK_BYTES = 1 << 16
-BLOCKS_MAX = 8  # that are read before they are sent
-LINE_BYTES_MAX = 16 << 20  # many times the largest event: the file has no lines
+BLOCKS_MAX = 8  # blocks in the queue
+LINE_BYTES_MAX = 16 << 20  # many times the largest event; a longer line is not text
 
 Block = list[bytes] | BaseException | None  # None is the end
 

@@ -12,7 +12,9 @@ import click
 
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.errors import OptionError
+from pumphouse.escapes import printable_lines
 from pumphouse.events import Position, parse_position
+from pumphouse.leases.store_url import store_forms
 from pumphouse.leases.strategies import strategy_forms
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,14 +31,14 @@ def keep_ca_file(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def ca_file() -> str | None:
-    """The --ca-file of the running command; None for the authorities of the machine."""
+    """The --ca-file of the running command; None to trust the authorities of the machine."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(CA_FILE)
 
 
 def connection_option(command: F) -> F:
     """Add --connection and --ca-file to a command."""
-    trust = click.option(
+    add_ca_file = click.option(
         "--ca-file",
         envvar="PUMPHOUSE_CA_FILE",
         type=click.Path(exists=True, dir_okay=False),
@@ -45,14 +47,14 @@ def connection_option(command: F) -> F:
         callback=keep_ca_file,
         help="Certificate authorities to trust, for a hub with its own TLS certificate.",
     )
-    connect = click.option(
+    add_connection = click.option(
         "--connection",
         envvar=CONNECTION_VARS,
         metavar="STRING",
         show_envvar=True,
         help="Connection string of the hub, as `pumphouse up` prints it.",
     )
-    return connect(trust(command))
+    return add_connection(add_ca_file(command))
 
 
 hub_option = click.option(
@@ -74,7 +76,7 @@ store_option = click.option(
     show_default=True,
     show_envvar=True,
     metavar="URL",
-    help="Store of leases and checkpoints: a file, blob://ACCOUNT/CONTAINER and so on.",
+    help=f"Store of leases and checkpoints: a file, {store_forms()}.",
 )
 strategy_option = click.option(
     "--strategy",
@@ -92,13 +94,66 @@ output_option = click.option(
 )
 
 
+def listen_option(port: int, what: str, callers: str) -> Callable[[F], F]:
+    """Add --port and --host to a command that serves `what`; `callers` may be on other machines."""
+    add_port = click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=port,
+        show_default=True,
+        help=f"Port of the {what}; 0 picks a free one.",
+    )
+    add_host = click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        metavar="ADDRESS",
+        help=f"Address to listen on; 0.0.0.0 accepts {callers} of other machines.",
+    )
+    return lambda command: add_port(add_host(command))
+
+
+def metrics_option(command: F) -> F:
+    """Add --metrics-port and --metrics-host to a command."""
+    add_host = click.option(
+        "--metrics-host",
+        default="127.0.0.1",
+        show_default=True,
+        metavar="ADDRESS",
+        help="Address for --metrics-port; 0.0.0.0 accepts Prometheus and probes of other machines.",
+    )
+    add_port = click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help="Serve /metrics for Prometheus, /livez and /readyz on this port; 0 picks a free one. "
+        "Needs the extra `telemetry`.",
+    )
+    return add_port(add_host(command))
+
+
+def health_option(command: F) -> F:
+    """Add --health-port to a command with --metrics-host."""
+    return click.option(
+        "--health-port",
+        type=click.IntRange(0, 65535),
+        help="Serve only /livez and /readyz on this port of --metrics-host; 0 picks a free one. It "
+        "needs no extra.",
+    )(command)
+
+
 def start_logging(ctx: click.Context, param: click.Parameter, count: int) -> None:
     if count:
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=logging.INFO if count == 1 else logging.DEBUG,
-            format="%(asctime)s %(levelname)-7s %(name)s  %(message)s",
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LogFormatter("%(asctime)s %(levelname)-7s %(name)s  %(message)s"))
+        logging.basicConfig(level=logging.INFO if count == 1 else logging.DEBUG, handlers=[handler])
+
+
+class LogFormatter(logging.Formatter):
+    """Escapes control characters, also in tracebacks and in the logs of other packages."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # The lines of a traceback are indented, so that none looks like another record.
+        return printable_lines(super().format(record)).replace("\n", "\n  ")
 
 
 verbose_option = click.option(
@@ -189,13 +244,17 @@ def parse_position_now(text: str) -> Position:
 
 DURATION_TYPE = ParsedType("duration", parse_duration)
 POSITION_TYPE = ParsedType("position", parse_position_now)
-lease_option = click.option(
-    "--lease",
-    "lease_s",
-    type=DURATION_TYPE,
-    default="30s",
-    show_default=True,
-    help="Duration of a lease, as the hosts are configured; an older lease has expired.",
+
+
+def lease_option(help: str) -> Callable[..., Any]:
+    return click.option(
+        "--lease", "lease_s", type=DURATION_TYPE, default="30s", show_default=True, help=help
+    )
+
+
+LEASE_OF_HOSTS = (
+    "Lease duration that the hosts of the group use. An owner that has not renewed its lease for "
+    "this time counts as stopped."
 )
 SIZE_TYPE = ParsedType("size", parse_size)
 PROPERTY_TYPE = ParsedType("name=value", parse_property)

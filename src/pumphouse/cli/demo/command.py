@@ -17,17 +17,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pumphouse.cli.common.console import plural
+from pumphouse.cli.common.metrics import checking, checking_loop
 from pumphouse.cli.common.options import verbose_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
+from pumphouse.telemetry.health import READY
 
 if TYPE_CHECKING:
     from pumphouse.cli.demo.gauges import Gauge
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pumphouse.dashboard.server.app import Dashboard
 
 HOMES, PORT, HOSTS = 100_000, 8080, 2
+METRICS_PORT = 9464  # that of OpenTelemetry's Prometheus exporters
 READY_S, CALL_S = 60.0, 20.0
 STOP_HUB_S = 2.0
 PIPED_EVERY_S = 5.0
@@ -54,12 +57,22 @@ EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
     show_default=True,
     help="Port of the page; if it is in use, a free one is chosen.",
 )
+@click.option("--no-token", is_flag=True, help="Serve the page without a token in its address.")
 @click.option(
     "--hosts",
     type=click.IntRange(0, 8),
     default=HOSTS,
     show_default=True,
     help="Hosts of each processor at the start; the page can add, stop and kill hosts.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=METRICS_PORT,
+    show_default=True,
+    help="Port of /metrics of the page, and of /targets, the list of the metrics of all processes; "
+    "if it is in use, a free one is chosen. Needs the extra `telemetry`; without it there are no "
+    "metrics.",
 )
 @click.option(
     "--azure",
@@ -78,7 +91,9 @@ def demo(
     homes: int,
     minutes: float | None,
     port: int,
+    no_token: bool,
     hosts: int,
+    metrics_port: int,
     azure: str | None,
     data: Path | None,
     seed: int,
@@ -93,7 +108,8 @@ def demo(
     fitting = fit(homes)
     with folder_of(data) as folder:
         plan = DemoPlan(folder, fitting, seed, azure=azure)
-        asyncio.run(run_demo(plan, port, hosts, minutes))
+        settings = PageSettings(port, hosts, not no_token, metrics_port)
+        asyncio.run(run_demo(plan, settings, minutes))
 
 
 def check_packages() -> None:
@@ -142,15 +158,36 @@ def folder_of(data: Path | None) -> Iterator[Path]:
 # -- running ---------------------------------------------------------------------------------------
 
 
-async def run_demo(plan: DemoPlan, port: int, hosts: int, minutes: float | None) -> None:
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The options of the page."""
+
+    port: int
+    hosts: int  # of each processor API
+    token: bool = True  # whether the page needs a token in its address
+    metrics_port: int = METRICS_PORT
+
+
+async def run_demo(plan: DemoPlan, settings: PageSettings, minutes: float | None) -> None:
+    from pumphouse.cli.demo.metrics import exporting_lag, serving_demo_metrics
     from pumphouse.cli.demo.stage_processes import open_stage_processes
 
-    with stop_on_signal() as stop:
-        report = ProgressLog(asyncio.get_running_loop().time)
+    report = ProgressLog(asyncio.get_running_loop().time)
+    with (
+        stop_on_signal() as stop,
+        checking_loop(),
+        serving_demo_metrics(settings.metrics_port, plan.folder, report) as metrics,
+    ):
+        plan = replace(plan, metrics=metrics is not None)
         try:
             async with AsyncExitStack() as stack:
                 plan, connection = await open_hub(plan, stack, report)
-                page = await open_page(plan, connection, port, hosts, stack, report)
+                page = await open_page(plan, connection, settings, stack, report)
+                stack.enter_context(checking(READY, "page", page.not_ready))
+                await stack.enter_async_context(exporting_lag(metrics, plan, connection))
+                if metrics is not None:
+                    metrics.page = page
+                    report(f"metrics    {metrics}")
                 stage_processes = await stack.enter_async_context(
                     open_stage_processes(plan, connection, report, report.since_s)
                 )
@@ -159,7 +196,7 @@ async def run_demo(plan: DemoPlan, port: int, hosts: int, minutes: float | None)
                 until_s = None if minutes is None else report.since_s() + minutes * 60
                 with show as print_gauge:
                     async for gauge in stage_processes.gauges(stop, until_s):
-                        print_gauge(gauge, page.url)
+                        print_gauge(gauge, page.address)
                 print("stopping", flush=True)
         finally:
             report("stopped")
@@ -211,7 +248,7 @@ async def check_hubs(connection: str) -> dict[str, int]:
                 partitions[hub] = len((await client.properties()).partitions)
         except (PumphouseError, TimeoutError) as failed:
             raise PumphouseError(
-                f"hub {hub} of that namespace does not respond ({failed or 'timed out'}); "
+                f"hub {hub} of the Azure namespace cannot be read ({failed or 'timed out'}); "
                 f"create {', '.join(HUBS)} with the consumer groups that docs/homes.md lists"
             ) from failed
     return partitions
@@ -220,19 +257,18 @@ async def check_hubs(connection: str) -> dict[str, int]:
 async def open_page(
     plan: DemoPlan,
     connection: str,
-    port: int,
-    hosts: int,
+    settings: PageSettings,
     stack: AsyncExitStack,
     report: ProgressLog,
 ) -> Dashboard:
     """Start the page on the given port, or on a free one if that is in use."""
     from pumphouse.dashboard.server.app import Dashboard
 
-    options = page_options(plan, connection, port, hosts)
+    hosts, options = settings.hosts, page_options(plan, connection, settings)
     try:
         page = await stack.enter_async_context(Dashboard(options))
     except PortTaken:
-        report(f"port {port} is in use: choosing a free port for the page")
+        report(f"port {settings.port} is in use: choosing a free port for the page")
         page = await stack.enter_async_context(Dashboard(replace(options, port=0)))
     for group in page.options.groups:
         assert group.fleet is not None
@@ -242,14 +278,14 @@ async def open_page(
     return page
 
 
-def page_options(plan: DemoPlan, connection: str, port: int, hosts: int) -> DashboardOptions:
+def page_options(plan: DemoPlan, connection: str, settings: PageSettings) -> DashboardOptions:
     from pumphouse.cli.demo.stages import FACES, FLEET_HUB, LEASE_S
     from pumphouse.dashboard.monitors.host_processes import ProcessFleet
     from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
     from pumphouse.homes.schema import HUBS
 
     # Hosts with fixed partitions share them equally; a host that is added later is a stand-by.
-    partitions_per_host = -(-plan.partitions // max(hosts, 1))
+    partitions_per_host = -(-plan.partitions // max(settings.hosts, 1))
 
     def watched_group(face: str, group: str) -> WatchedGroup:
         fleet = ProcessFleet(
@@ -261,15 +297,17 @@ def page_options(plan: DemoPlan, connection: str, port: int, hosts: int) -> Dash
             lease_s=LEASE_S,
             prefix=face,
             partitions=partitions_per_host,
+            metrics=plan.metrics,
         )
         return WatchedGroup(connection, FLEET_HUB, group, plan.store, LEASE_S, face, fleet)
 
     return DashboardOptions(
-        port=port,
+        port=settings.port,
+        token=None if settings.token else "",
         connection=connection,
         hubs=HUBS,
         groups=tuple(watched_group(face, group) for face, group in FACES.items()),
-        homes=HomesFeed(connection, homes=plan.homes),
+        homes=HomesFeed(connection, homes=plan.homes, database=plan.database),
         status=plan.status,
         events_group="page",
         write=True,

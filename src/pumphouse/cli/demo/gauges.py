@@ -38,7 +38,7 @@ class Stage:
 class Gauge:
     """The figures at one moment."""
 
-    at_s: float
+    at_s: float  # since the start of the demonstration
     homes: int
     rate: float  # readings per second since the previous gauge
     counts: Mapping[str, int]  # events received so far, by hub
@@ -46,11 +46,11 @@ class Gauge:
 
     @property
     def lag(self) -> int | None:
-        """The lag of the first stage."""
+        """The lag of `sift`, the first stage; None before its first batch."""
         return next((stage.lag(self.counts) for stage in self.stages if stage.name == "sift"), None)
 
     def __str__(self) -> str:
-        parts = [f"{self.at_s:>6.0f} s", f"{self.homes:,} homes", f"in {self.rate:>6,.0f}/s"]
+        parts = [f"{self.at_s:>6.0f} s", f"{self.homes:,} homes", f"readings {self.rate:>6,.0f}/s"]
         parts += [self._stage_text(stage) for stage in self.stages] or ["Spark is starting"]
         return "   ".join([*parts, f"alerts {self.counts.get(ALERTS_HUB, 0):,}"])
 
@@ -60,7 +60,7 @@ class Gauge:
 
 
 def stages_of(status: Mapping[str, Any]) -> tuple[Stage, ...]:
-    """The stages out of the status that `homes run` writes."""
+    """The stages in the status that `homes run` writes."""
     return tuple(
         Stage(name, str(fields.get("state", "starting")), fields.get("taken") or {})
         for name, fields in status.get("stages", {}).items()
@@ -68,7 +68,7 @@ def stages_of(status: Mapping[str, Any]) -> tuple[Stage, ...]:
 
 
 def read_stages(path: Path) -> tuple[Stage, ...]:
-    """The stages of a status file; none before the file exists."""
+    """The stages of a status file; none if the file is missing or incomplete."""
     try:
         with path.open("rb") as file:
             return stages_of(json.loads(file.read(STATUS_BYTES_MAX)))

@@ -3,9 +3,9 @@
     lag, once a second -> next_homes -> the same number of homes, or fewer
                           ^^^^^^^^^^ this module
 
-A pipeline works in batches, so its lag rises and falls like a saw. What counts is the lowest point:
-the events that still wait right after a batch. If that minimum is large and grows, the machine is
-too small for this number of homes.
+A pipeline works in batches: its lag grows during a batch and falls at its end. So the minimum lag
+counts, which is the number of events that still wait right after a batch. If the minimum is large
+and grows, the machine is too small for this number of homes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from dataclasses import dataclass
 
 WINDOW_S = 40.0  # long enough for a few batches
 GRACE_S = 60.0  # after a change, and at the start: Spark is slow to warm up
-BEHIND_S = 20.0  # of input: a smaller lag is the batch in progress
-GROWTH = 1.1
-CUT = 0.7
+# A pipeline is behind if its lag is larger than the input of this time. A smaller lag is only the
+# batch in progress.
+BEHIND_S = 20.0
+GROWTH = 1.1  # the lag grows if its minimum rises by this factor in half a window
+CUT = 0.7  # the factor from one number of homes to the next
 LEAST_HOMES = 1_000
-PER_CORE = 50_000
-PER_GIB = 25_000
-SENSORS = 5
+PER_CORE = 50_000  # homes that one core can process
+PER_GIB = 25_000  # homes for each GiB of memory
+SENSORS = 5  # in each home
 
 
 @dataclass(frozen=True, slots=True)

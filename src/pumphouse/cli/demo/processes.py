@@ -12,11 +12,13 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from pumphouse.errors import PumphouseError
+from pumphouse.private_files import append_private, create_private
 
 PROC = Path("/proc")
 POLL_S = 0.05
@@ -81,9 +83,15 @@ def output_files(spec: ProcessSpec, folder: Path) -> tuple[Path, Path]:
     return folder / f"{spec.name}.out", folder / f"{spec.name}.log"
 
 
+@contextlib.contextmanager
+def open_outputs(output: Path, log: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """The files for stdout and stderr: private, because the hub prints the key of its root rule."""
+    with open(create_private(output), "wb") as stdout, open(append_private(log), "ab") as stderr:
+        yield stdout, stderr
+
+
 async def start(spec: ProcessSpec, folder: Path) -> DemoProcess:
-    output, log = output_files(spec, folder)
-    with output.open("wb") as stdout, log.open("ab") as stderr:
+    with open_outputs(*output_files(spec, folder)) as (stdout, stderr):
         process = await asyncio.create_subprocess_exec(
             *command(spec.arguments),
             stdin=asyncio.subprocess.DEVNULL,
@@ -96,7 +104,7 @@ async def start(spec: ProcessSpec, folder: Path) -> DemoProcess:
 
 
 async def true_within(within_s: float, condition: Callable[[], object]) -> bool:
-    """Poll a condition until it is true or the time is over; its last value.
+    """Poll a condition until it is true or the time is over; returns its last value.
 
     Polling is necessary: a change in another process cannot wake this event loop.
     """
@@ -112,7 +120,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 async def stop(processes: Iterable[DemoProcess], within_s: float) -> list[str]:
-    """Terminate all at once, then kill the sessions that are still alive after `within_s`.
+    """Send SIGTERM to all processes, then kill the sessions that are alive after `within_s`.
 
     Returns the names of the processes whose session was killed.
     """

@@ -23,7 +23,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, SENSORS_HUB
 
 COUNTED_HUBS = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
-STOP_S = 7.0  # for sender and Spark; hub and page have the rest of ten seconds
+STOP_S = 7.0  # until sender and Spark are killed; hub and page then have their own deadlines
 INTERVAL_S = 1.0
 RESPONSE_S = 2.0  # for a hub to return its counts
 SAMPLES_MAX = 600
@@ -60,7 +60,7 @@ class StageProcesses:
         self.plan, self.connection, self.clients = plan, connection, clients
         self.report, self.now_s = report, now_s
         self.homes = plan.homes
-        self.changed_s = 0.0
+        self.measuring_since_s = 0.0  # when the homes last changed or the lag was last unknown
         self.counts: dict[str, int] = {}
         self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
         self.processes: dict[str, DemoProcess] = {}
@@ -70,16 +70,16 @@ class StageProcesses:
         await self.update_counts()
         spec = stages.spark_process(self.plan, self.connection)
         self.processes["spark"] = await processes.start(spec, self.plan.folder)
-        await self.send(self.homes)
+        await self.restart_sender(self.homes)
         self.report("Spark      starting: sift, watch and record")
 
-    async def send(self, homes: int) -> None:
+    async def restart_sender(self, homes: int) -> None:
         """Restart the sender with this number of homes."""
         if (running := self.processes.pop("homes", None)) is not None:
             await processes.stop([running], STOP_S)
         spec = stages.sender_process(self.plan, self.connection, homes)
         self.processes["homes"] = await processes.start(spec, self.plan.folder)
-        self.homes, self.changed_s = homes, self.now_s()
+        self.homes, self.measuring_since_s = homes, self.now_s()
         self.report(f"homes      {homes:,}, five sensors each, one reading a minute")
 
     async def stop(self) -> None:
@@ -98,10 +98,10 @@ class StageProcesses:
             self.check_processes()
             before = self.counts.get(SENSORS_HUB, 0)
             await self.update_counts()
-            sent, over_s = self.counts.get(SENSORS_HUB, 0) - before, self.now_s() - at_s
-            at_s += over_s
+            sent, elapsed_s = self.counts.get(SENSORS_HUB, 0) - before, self.now_s() - at_s
+            at_s += elapsed_s
             stage_list = read_stages(self.plan.status)
-            gauge = Gauge(at_s, self.homes, sent / over_s, dict(self.counts), stage_list)
+            gauge = Gauge(at_s, self.homes, sent / elapsed_s, dict(self.counts), stage_list)
             yield gauge
             await self.keep_pace(gauge)
 
@@ -125,16 +125,16 @@ class StageProcesses:
     async def keep_pace(self, gauge: Gauge) -> None:
         """Reduce the number of homes if the lag of the first stage keeps growing."""
         if gauge.lag is None:
-            self.changed_s = gauge.at_s
+            self.measuring_since_s = gauge.at_s
             return
         self.samples.append(Sample(gauge.at_s, gauge.lag))
-        homes = next_homes(self.homes, self.samples, self.changed_s)
+        homes = next_homes(self.homes, self.samples, self.measuring_since_s)
         if homes < self.homes:
             self.report(
                 f"this machine is too small for {self.homes:,} homes: the pipeline is "
                 f"{gauge.lag:,} events behind and the lag grows; continuing with {homes:,}"
             )
-            await self.send(homes)
+            await self.restart_sender(homes)
 
 
 async def wait(stop: asyncio.Event, seconds: float) -> None:

@@ -37,6 +37,7 @@ class DemoPlan:
     partitions: int = PARTITIONS
     # Connection string of an Azure namespace that replaces the embedded hub.
     azure: str | None = field(default=None, repr=False)
+    metrics: bool = False  # whether every process serves its metrics, on a free port
 
     @property
     def results(self) -> Path:
@@ -46,6 +47,11 @@ class DemoPlan:
     def status(self) -> Path:
         """The status file that the Spark stages write."""
         return self.results / "status.json"
+
+    @property
+    def database(self) -> str:
+        """The database that the stage `record` writes, and that the page reads."""
+        return str(self.results / "homes.db")
 
     @property
     def store(self) -> str:
@@ -76,15 +82,22 @@ def hubs_config(partitions: int) -> dict[str, Any]:
 
 def hub_process(plan: DemoPlan) -> ProcessSpec:
     arguments = ["up", "--port", "0", "--config", str(plan.config), "-o", "json"]
-    return ProcessSpec("hub", [*arguments, "--retention-bytes", RETENTION_BYTES])
+    arguments += ["--retention-bytes", RETENTION_BYTES, *metrics_arguments(plan)]
+    return ProcessSpec("hub", arguments)
+
+
+def metrics_arguments(plan: DemoPlan) -> list[str]:
+    return ["--metrics-port", "0"] if plan.metrics else []
 
 
 def spark_process(plan: DemoPlan, connection: str) -> ProcessSpec:
-    arguments = ["homes", "run", "--data", str(plan.results)]
+    arguments = ["homes", "run", "--data", str(plan.results), "--database", plan.database]
+    arguments += ["-o", "json", *metrics_arguments(plan)]
     return ProcessSpec("spark", arguments, {CONNECTION_VAR: connection})
 
 
 def sender_process(plan: DemoPlan, connection: str, homes: int) -> ProcessSpec:
     arguments = ["homes", "send", "--homes", str(homes), "--rate", "realtime"]
-    arguments += ["--seed", str(plan.seed)]
+    # So that every alert of a reading has its trace.
+    arguments += ["--seed", str(plan.seed), "--traces", "alarms"]
     return ProcessSpec("homes", [*arguments, *READING_FAULTS], {CONNECTION_VAR: connection})

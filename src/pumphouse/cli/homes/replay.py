@@ -25,9 +25,9 @@ from pumphouse.errors import BadRecord
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--hub", default="sensors", show_default=True, help="The hub to send to.")
-@homes_option(1, "Number of homes that replay it, each from another day and minute.")
+@homes_option(1, "Number of homes that replay the file, each from a different day and minute.")
 @rate_option
-@start_option
+@start_option("so that the last reading has the present time")
 @click.option(
     "--sensor",
     "names",
@@ -55,7 +55,8 @@ def replay(
     """Send the sensor data in FILE, a CSV with the columns time, sensor and value.
 
     The columns home, mode and battery are optional. Values are numbers, ON, OFF, OPEN or CLOSE. A
-    time without a zone is UTC. The recording starts now, or at --from.
+    time without a zone is UTC. At --rate realtime the first reading is sent with the present time.
+    At another rate the last reading has the present time. --from selects another start.
     """
     from pumphouse.homes.simulator.replay import ReplaySource, read_recording
 

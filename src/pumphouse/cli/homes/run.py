@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import click
 
 from pumphouse.cli.common import console
+from pumphouse.cli.common.metrics import checking, serving_metrics
 from pumphouse.cli.common.options import (
     ca_file,
     connection_option,
+    metrics_option,
     need_connection,
     output_option,
     parse_property,
     verbose_option,
 )
+from pumphouse.leases.store_url import shared_forms
+from pumphouse.telemetry.health import LIVE, READY
+
+if TYPE_CHECKING:
+    from pumphouse.telemetry.server import TelemetryServer
 
 
 @click.command()
@@ -44,7 +52,7 @@ from pumphouse.cli.common.options import (
 @click.option(
     "--storage",
     envvar="PUMPHOUSE_STORAGE",
-    metavar="PLACE",
+    metavar="LOCATION",
     help="Target of the Parquet files: a folder, blob://ACCOUNT/CONTAINER, or a storage connection "
     "string with ;Container=NAME. Default: DIR/records.",
 )
@@ -56,7 +64,7 @@ from pumphouse.cli.common.options import (
 )
 @click.option(
     "--checkpoints",
-    metavar="PLACE",
+    metavar="LOCATION",
     help="Folder of the Spark checkpoints. On a cluster all machines must reach it. Default: "
     "DIR/checkpoints.",
 )
@@ -70,21 +78,20 @@ from pumphouse.cli.common.options import (
 @click.option(
     "--accelerated",
     is_flag=True,
-    help="Accept readings whose time runs faster than the clock (homes send --rate 60x or max) or "
-    "is of another day; otherwise their sensor clock counts as wrong.",
+    help="Accept readings that are more than an hour ahead of the clock. `homes send` sends such "
+    "readings with --rate 60x or max. Without this option they are invalid.",
 )
 @click.option(
     "--assignment",
     metavar="fixed:N",
     help="Share the partitions of the stage watch with other applications: this one owns N of them "
-    "permanently.",
+    "while it runs.",
 )
 @click.option(
     "--store",
     envvar="PUMPHOUSE_STORE",
     metavar="URL",
-    help="With --assignment: store of the leases of all applications, sqlite:///PATH or "
-    "blob://ACCOUNT/CONTAINER.",
+    help=f"With --assignment: store of the leases of all applications, {shared_forms()}.",
 )
 @click.option(
     "--host",
@@ -93,6 +100,7 @@ from pumphouse.cli.common.options import (
     "--data.",
 )
 @connection_option
+@metrics_option
 @output_option
 @verbose_option
 def run(
@@ -108,6 +116,8 @@ def run(
     store: str | None,
     host: str | None,
     connection: str | None,
+    metrics_port: int | None,
+    metrics_host: str,
     output: str,
 ) -> None:
     """Run the stages sift, watch and record on the readings of homes, until Ctrl-C.
@@ -121,8 +131,8 @@ def run(
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
     from pumphouse.homes.watch.sharing import parse_sharing
 
-    trust = ca_file()
-    namespace = HomesNamespace(need_connection(connection), {"caFile": trust} if trust else {})
+    ca_path = ca_file()
+    namespace = HomesNamespace(need_connection(connection), {"caFile": ca_path} if ca_path else {})
     options = PipelineOptions(
         data=data.absolute(),
         stages=tuple(name.strip() for name in stages.split(",") if name.strip()),
@@ -138,8 +148,24 @@ def run(
         console.message if output == "text" else lambda text: console.print_json({"event": text})
     )
     pipeline = Pipeline(namespace, options, report)
-    pipeline.run()
+    health = pipeline.health
+    with (
+        serving_metrics(metrics_port, metrics_host) as server,
+        checking(LIVE, "pipeline", health.not_live),
+        checking(READY, "stages", health.not_ready),
+    ):
+        if server is not None:
+            announce(server, output)
+        pipeline.run()
     report("stopped")
+
+
+def announce(server: TelemetryServer, output: str) -> None:
+    address = f"{server.address}/metrics"
+    if output == "json":
+        console.print_json({"event": "metrics", "url": address, "port": server.port})
+    else:
+        console.message(f"metrics    {address}")
 
 
 def own_name(data: Path) -> str:

@@ -67,6 +67,20 @@ def parse_incident_rates(text: str) -> Any:
     return parse_incidents(text)
 
 
+def parse_traces(text: str) -> Any:
+    from pumphouse.homes.simulator.traces import TraceOptions
+
+    if text in ("none", "alarms"):
+        return TraceOptions(alarms=text == "alarms")
+    try:
+        return TraceOptions(share=float(text))
+    except ValueError:
+        raise OptionError(
+            f"invalid traces {text!r}: use none, alarms, or a share such as 0.001"
+        ) from None
+
+
+TRACES_TYPE = ParsedType("traces", parse_traces)
 RATE_TYPE = ParsedType("rate", lambda text: Speed(parse_rate(text)))
 SHARE_TYPE = ParsedType("share", parse_share)
 START_TYPE = ParsedType("time", parse_start)
@@ -100,20 +114,25 @@ def homes_option(default: int, help: str) -> Callable[..., Any]:
     )
 
 
-start_option = click.option(
-    "--from",
-    "start_ms",
-    type=START_TYPE,
-    metavar="TIME",
-    help="Time of the first reading: 2026-05-01T12:00:00Z, or -2h for two hours ago. In real time "
-    "the default is now.",
-)
+def start_option(past: str) -> Callable[..., Any]:
+    """Add --from. `past` describes the default at a rate other than real time, for the help."""
+    return click.option(
+        "--from",
+        "start_ms",
+        type=START_TYPE,
+        metavar="TIME",
+        help="Time of the first reading: 2026-05-01T12:00:00Z, or -2h for two hours ago. Default "
+        f"with --rate realtime: now. Default with another rate: {past}.",
+    )
+
+
 driver_option = click.option(
     "--driver",
     type=click.Choice(["auto", "native", "azure"]),
     default="auto",
     show_default=True,
-    help="Client: native, or azure, the official client, which is the default for Azure.",
+    help="Client: native, azure (the official client), or auto: native for a hub without TLS or on "
+    "this machine, azure for others.",
 )
 
 
@@ -137,7 +156,7 @@ def share_option(name: str, help: str) -> Callable[..., Any]:
     type=click.FloatRange(min=0, min_open=True),
     help="Minutes of readings; without it the command runs until Ctrl-C.",
 )
-@start_option
+@start_option("--minutes ago, or a day ago without --minutes")
 @click.option(
     "--incidents",
     type=INCIDENTS_TYPE,
@@ -160,6 +179,15 @@ def share_option(name: str, help: str) -> Callable[..., Any]:
 @share_option("--malformed", "Share of the readings with an invalid body.")
 @share_option("--faults", "Share of the readings that report a sensor fault.")
 @share_option("--low-battery", "Share of the sensors with a low battery.")
+@click.option(
+    "--traces",
+    type=TRACES_TYPE,
+    default="none",
+    show_default=True,
+    metavar="none|alarms|SHARE",
+    help="Readings that begin a trace (property traceparent): those that may raise an alert, or a "
+    "share of all.",
+)
 @click.option(
     "--share",
     type=SHARE_TYPE,
@@ -185,6 +213,7 @@ def send(
     malformed: float,
     faults: float,
     low_battery: float,
+    traces: Any,
     share: tuple[int, int],
     driver: str,
     connection: str | None,
@@ -192,8 +221,8 @@ def send(
 ) -> None:
     """Send the readings of simulated homes to HUB (`sensors`), five a minute from each.
 
-    Every reading depends only on the seed, its home and its minute: the same command sends the same
-    bytes. Ctrl-C and SIGTERM stop it cleanly, with a summary.
+    Every reading depends only on the seed, its home and its minute: two runs with the same options,
+    including --from, send the same bytes. Ctrl-C and SIGTERM stop it cleanly, with a summary.
     """
     from pumphouse.homes.simulator.reading_faults import ReadingFaults
     from pumphouse.homes.simulator.sensors import HomeSimulator
@@ -204,13 +233,17 @@ def send(
     span_ms = None if minutes is None else int(minutes * 60_000)
     start_ms = first_reading_ms(start_ms, rate.times, span_ms)
     end_ms = None if span_ms is None else start_ms + span_ms
-    source = SimulatorSource(simulator, start_ms, end_ms, choose_slot_s(homes, rate.times), share)
+    slot_s = choose_slot_s(homes, rate.times)
+    source = SimulatorSource(simulator, start_ms, end_ms, slot_s, share, traces)
     total = None if minutes is None else round(homes * 5 * minutes / share[1])
     send_source(connection, hub, driver, source, rate.times, total, output)
 
 
 def first_reading_ms(start_ms: int | None, speed: float | None, span_ms: int | None) -> int:
-    """The time of the first reading: as given, now, or so that an accelerated run ends now."""
+    """The time of the first reading; by default now in real time.
+
+    At another speed the default is `span_ms` ago, or a day ago if the readings have no end.
+    """
     from pumphouse.clock import SystemClock, now_ms
 
     if start_ms is not None:
@@ -262,7 +295,7 @@ def connect(connection: str, hub: str, driver: str) -> HubClient:
 
 
 class SendReporter:
-    """Reports progress, and once each when sending falls behind and when it has caught up."""
+    """Reports progress; prints a message when sending falls behind, and when it has caught up."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self.advance = advance
@@ -271,12 +304,12 @@ class SendReporter:
     def __call__(self, progress: Progress) -> None:
         from pumphouse.homes.simulator.sender import BEHIND_S
 
-        self.advance(progress.taken)
+        self.advance(progress.acknowledged)
         if not self.behind and progress.behind_s >= BEHIND_S:
             self.behind = True
             console.message(
                 f"{progress.behind_s:.0f} s behind: the hub accepts fewer events than are due; "
-                "the delay is caught up as soon as possible"
+                "they are sent as soon as the hub accepts them"
             )
         elif self.behind and progress.behind_s < BEHIND_S / 2:
             self.behind = False

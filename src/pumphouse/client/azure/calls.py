@@ -48,8 +48,8 @@ class SdkCaller:
     ) -> T:
         """The result of a call that is retried while its failures are transient.
 
-        `broken` is the error that ended the link which the call replaces, if any. `failures` is the
-        number of consecutive failures before this call.
+        If the call replaces a broken link, `broken` is the error that ended the link. `failures` is
+        the number of consecutive failures before this call.
         """
         resumed, cause = broken is not None, broken
         while True:
@@ -72,11 +72,12 @@ class SdkCaller:
     async def wait_before_retry(self, cause: PumphouseError, failures: int, resumed: bool) -> None:
         """Wait before the next attempt; raises if no attempt is left."""
         error = failure_to_raise(cause, failures, self.retry, resumed=resumed)
-        # A token that expired while idle is put again with the next link, once.
-        expired = resumed and isinstance(cause, AuthError) and failures == 1
-        if error is cause and not expired:
+        # The token may have expired while the link was idle. Retry once: a new link puts a new
+        # token.
+        may_have_expired = resumed and isinstance(cause, AuthError) and failures == 1
+        if error is cause and not may_have_expired:
             raise cause
-        if error is not None and not expired:
+        if error is not None and not may_have_expired:
             raise error from cause
         wait_s = delay_s(failures, self.retry, self.rng)
         fields = {"address": self.address, "failures": failures, "wait_s": wait_s, "cause": cause}

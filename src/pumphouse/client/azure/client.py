@@ -13,8 +13,8 @@ It keeps the contract of base.py and can replace the native driver. The differen
 * It is slower: the SDK spends 40 to 60 microseconds of CPU on each event, in both directions.
 * Each reader, each producer of a sender and each properties call has a connection of its own.
 * `latest` is resolved with an additional call for the end of the partition.
-* Character and decimal properties can be read but not sent, and an empty partition key counts as
-  none: OptionError names the limit.
+* Character and decimal properties can be read but not sent: `send` raises OptionError.
+* An empty partition key counts as no key.
 
 It needs the extra `azure`. Credentials are the key or signature of the connection string, a
 credential of azure-identity (asyncio or blocking), AzureSasCredential, AzureNamedKeyCredential, or
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -55,6 +56,7 @@ from pumphouse.client.routes import WSS_PORT, Route, route_for
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import AmqpError, OptionError
 from pumphouse.events import Position, to_ms
+from pumphouse.logs import quieten
 
 if TYPE_CHECKING:
     from pumphouse.client.azure.reader import AzureReader
@@ -111,10 +113,10 @@ class AzureClient(HubClient):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        asking, self._management_client = self._management_client, None
+        management_client, self._management_client = self._management_client, None
         await asyncio.gather(*(opened.close() for opened in list(self._opened)))
-        if asking is not None:
-            await close_quietly(asking.close(), "management")
+        if management_client is not None:
+            await close_quietly(management_client.close(), "management")
 
     # -- reading and sending ----------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class AzureClient(HubClient):
 
         start = options.position
         if start.kind == "latest":
-            # Asked for again after a broken connection, "latest" would be another address.
+            # After a reconnect "latest" would be a later position, and events would be skipped.
             start = position_after_all(await self.partition_properties(options.partition))
 
         async def attach(position: Position, arrived: Callable[[bytes], None]) -> SdkLink:
@@ -170,13 +172,13 @@ class AzureClient(HubClient):
         from pumphouse.client.azure.sender import AzureSender
 
         if partition is not None:
-            self._check(partition, await self.properties())
+            self._check_partition(partition, await self.properties())
         sender = AzureSender(partition, self._producer, self._caller)
         await sender.open()
         self._opened.add(sender)
         return sender
 
-    def _check(self, partition: str, properties: HubProperties) -> None:
+    def _check_partition(self, partition: str, properties: HubProperties) -> None:
         """Raise for an unknown partition: the SDK would report it only on the first send."""
         if partition not in properties.partitions:
             raise AmqpError(
@@ -203,7 +205,7 @@ class AzureClient(HubClient):
                 lambda: self._management().get_partition_properties(partition)
             )
         except AmqpError:
-            self._check(partition, await self.properties())
+            self._check_partition(partition, await self.properties())
             raise
         return PartitionProperties(
             hub=properties["eventhub_name"],
@@ -269,6 +271,7 @@ def load_sdk() -> Any:
         raise OptionError(
             f"the azure driver needs azure-eventhub ({missing}): pip install 'pumphouse[azure]'"
         ) from None
+    quieten(logging.getLogger("azure"), logging.WARNING)  # it logs each request as INFO
     return aio
 
 
@@ -284,10 +287,10 @@ def settings_for(
         else TransportType.Amqp,
         "use_tls": route.tls,
         "retry_total": 0,  # calls.py retries
-        "retry_backoff_factor": 0.001,  # it waits this long even without retries
+        "retry_backoff_factor": 0.001,  # the SDK waits this long even without retries
     }
-    usual = WSS_PORT if route.websocket else TLS_PORT if route.tls else connection.port
-    if endpoint is not None or route.port != usual:
+    default_port = WSS_PORT if route.websocket else TLS_PORT if route.tls else connection.port
+    if endpoint is not None or route.port != default_port:
         # The SDK uses a port of the connection string for plain AMQP only.
         host = f"[{route.host}]" if ":" in route.host else route.host
         settings["custom_endpoint_address"] = f"sb://{host}:{route.port}"

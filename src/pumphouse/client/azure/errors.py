@@ -27,7 +27,7 @@ from pumphouse.errors import (
     PumphouseError,
 )
 
-# Conditions of the service; all other shortened conditions begin with "amqp:".
+# Shortened conditions whose prefix was "com.microsoft:"; the prefix of all others was "amqp:".
 SERVICE_CONDITIONS = {
     "argument-error",
     "argument-out-of-range",
@@ -63,7 +63,10 @@ def translate_error(failure: Exception, address: str) -> PumphouseError:
         return OptionError(f"{failure}; pip install 'pumphouse[azure]' installs the dependencies")
     text = str(failure)
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return HubUntrusted(f"the certificate of {address} is not trusted: {first_line(text)}")
+        return HubUntrusted(
+            f"the certificate of {address} is not trusted: {first_line(text)}; "
+            "set ca_file=FILE for a development certificate"
+        )
     if status := _STATUS.search(text):
         return error_for_status(
             int(status["status"]), clean_description(status["description"]), address
@@ -105,7 +108,7 @@ def condition_of(failure: Exception) -> str:
 
 
 def description_of(failure: Exception) -> str:
-    """The description, without the repetitions of the SDK."""
+    """The description. In the text of a public error only the first line is the description."""
     if hasattr(failure, "condition"):
         return text_of(getattr(failure, "description", None) or "")
     return first_line(str(failure)) or type(failure).__name__

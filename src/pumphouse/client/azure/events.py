@@ -3,7 +3,7 @@
 Sent events become EventData, property by property, because the SDK would write every int with 32
 bits and every unsigned number as a signed one. Received events are decoded by event_decoding.py, as
 with the native driver: the SDK turns strings and binaries alike into bytes and fails on characters
-and decimals, so a reader could never pass such an event.
+and decimals, so a reader could never get past such an event.
 
     Event -> event_data -> EventDataBatch        Position -> sdk_position -> EventHubConsumer
              ^^^^^^^^^^ this module                          ^^^^^^^^^^^^ and this
@@ -46,21 +46,21 @@ INTEGERS: dict[type, tuple[str, int]] = {
     Timestamp: ("TIMESTAMP", -64),
     int: ("LONG", -64),
 }
-UNTYPED = (type(None), bool, bytes, UUID)
+UNTYPED = (type(None), bool, bytes, UUID)  # the SDK encodes these correctly
 
-# The SDK needs a datetime, which ends with the year 9999.
+# The SDK needs a datetime, which covers the years 1 to 9999 only.
 MS_MIN, MS_MAX = -62135596800000, 253402300799999
 
 
 def event_data(event: Event, to_partition: bool = False) -> EventData:
-    """An event for the SDK. The batch carries the key, unless it goes to a partition."""
-    made = EventData(event.body)
-    made.properties = {name: typed_value(name, value) for name, value in event.properties.items()}
+    """An event for the SDK. With `to_partition` it carries its key; otherwise its batch does."""
+    data = EventData(event.body)
+    data.properties = {name: typed_value(name, value) for name, value in event.properties.items()}
     if to_partition and event.partition_key is not None:
-        annotations = made.raw_amqp_message.annotations
+        annotations = data.raw_amqp_message.annotations
         assert annotations is not None
         annotations[KEY] = event.partition_key
-    return made
+    return data
 
 
 def typed_value(name: str, value: Any) -> Any:
@@ -101,4 +101,7 @@ def sdk_position(position: Position) -> tuple[Any, bool]:
         case "time":
             ms = min(max(int(position.value), MS_MIN), MS_MAX)
             return to_datetime(ms), position.inclusive
-    raise OptionError(f"invalid kind of position {position.kind!r} (got {position})")
+    raise OptionError(
+        f"invalid kind of position {position.kind!r} (got {position}): "
+        "use earliest, latest, offset, sequence or time"
+    )

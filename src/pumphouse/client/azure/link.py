@@ -1,10 +1,10 @@
-"""One receiver link of the official SDK, at the level where events can be pulled.
+"""One receiver link of the official SDK, below its public API.
 
-The public API of the SDK calls back and cannot keep our contract: it does not report when it is
-attached, takes a refusal for its own close and retries forever, returns buffered events again after
-every reconnect, and gives up on the fourth. So this module drives the consumer below the public
-client. It contains all uses of private parts of the SDK, except for the call in client.py that
-creates the consumer.
+The public API of the SDK uses callbacks and cannot keep our contract: it does not report when it is
+attached. It treats a refusal by the hub like a close of its own, and retries forever. After every
+reconnect it returns buffered events again, and after the fourth broken connection it gives up. So
+this module drives the consumer below the public client. It contains all uses of private parts of
+the SDK, except for the call in client.py that creates the consumer.
 
     AzureReader -> SdkLink -> EventHubConsumer (azure-eventhub)
                    ^^^^^^^ this module
@@ -28,7 +28,7 @@ class SdkLink:
         self._consumer = consumer
         self._arrived = arrived
         self._parts = bytearray()  # of an event in several frames
-        # Its keep-alive task also receives, and delays a close by up to a second.
+        # The SDK's keep-alive task would receive too, and delay a close by up to a second.
         consumer._keep_alive = None
 
     async def open(self) -> None:
@@ -38,11 +38,11 @@ class SdkLink:
         # `_open` returns early after an unexpected frame.
         while handler._link.get_state().value != ATTACHED:
             await handler.client_ready_async()
-        # The SDK decodes events wrongly here (see events.py) and keeps every delivery tag.
+        # The SDK decodes events wrongly here (see azure/events.py), and never frees delivery tags.
         handler._link._incoming_transfer = self._transferred
 
     async def _transferred(self, frame: Any) -> None:
-        """Replaces the transfer handler of the SDK. The fields are those of AMQP."""
+        """Replaces the transfer handler of the SDK. `frame` holds the fields of a transfer."""
         link, more, payload = self._consumer._handler._link, frame[5], frame[11]
         if more or self._parts:
             self._parts += payload
@@ -68,7 +68,7 @@ class SdkLink:
         Raises the error that has ended the link.
         """
         handler = self._consumer._handler
-        handler._link_credit = 0  # the SDK would grant this credit when all is used
+        handler._link_credit = 0  # otherwise the SDK grants this credit itself when all is used
         if not await handler.do_work_async(batch=frames_max):
             raise ConnectionFailed("the SDK has closed the link")
 

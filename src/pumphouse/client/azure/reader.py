@@ -31,9 +31,9 @@ from pumphouse.logs import line
 log = logging.getLogger("pumphouse.client")
 
 EVENT_BYTES_MAX = 1 << 20  # the limit of the service
-HEARTBEAT_S = 60.0  # while nothing is received; the idle timeout of the service is four minutes
+HEARTBEAT_S = 60.0  # interval while the buffer is full; the service's idle timeout is four minutes
 
-CANCEL_AGAIN_S = 0.5
+CANCEL_AGAIN_S = 0.5  # before the next attempt to cancel the receiving task
 
 T = TypeVar("T")
 Attach = Callable[[Position, Callable[[bytes], None]], Awaitable[SdkLink]]
@@ -60,8 +60,8 @@ class AzureReader:
         self._room = asyncio.Event()  # the buffer has room
         self._failure: PumphouseError | None = None
         self._closing = False
-        self._failures = 0  # consecutive: reset by an event, or by a link that lasted
-        self._since = 0.0  # when the link was attached
+        self._failures = 0  # consecutive: reset by an event, or by a link that lasted `most_s`
+        self._attached_at = 0.0  # monotonic time
 
     def __repr__(self) -> str:
         return (
@@ -70,13 +70,17 @@ class AzureReader:
         )
 
     @property
+    def buffered_events(self) -> int:
+        return len(self._waiting)
+
+    @property
     def end(self) -> PartitionEnd | None:
         return self._end
 
     async def open(self) -> None:
         """Attach, and start receiving."""
         self._link = await self._caller.call_with_retries(self._attach_next)
-        self._since = self._caller.clock.monotonic()
+        self._attached_at = self._caller.clock.monotonic()
         self._listening = asyncio.create_task(self._listen(), name=f"{self!r} receives")
 
     # -- receiving --------------------------------------------------------------------------------
@@ -87,13 +91,13 @@ class AzureReader:
         A reader that is evicted or permanently disconnected returns its buffered events first and
         then raises the reason.
         """
-        return await self._wait(self._take, max_events, deadline_s)
+        return await self._take_within(self._take, max_events, deadline_s)
 
     async def receive_messages(self, max_events: int = 100, deadline_s: float = 1.0) -> list[bytes]:
         """The next encoded messages; after a reconnect one may come twice."""
-        return await self._wait(self._take_payloads, max_events, deadline_s)
+        return await self._take_within(self._take_payloads, max_events, deadline_s)
 
-    async def _wait(
+    async def _take_within(
         self, take: Callable[[int], list[T]], max_events: int, deadline_s: float
     ) -> list[T]:
         taken: list[T] = []
@@ -151,23 +155,24 @@ class AzureReader:
         try:
             while not self._closing:
                 try:
-                    await self._turn()
+                    await self._receive_or_wait()
                 except Exception as failure:
                     await self._reattach(self._caller.translate(failure))
         except PumphouseError as lost:
             self._end_with(lost)
             await self._link.close()
 
-    async def _turn(self) -> None:
-        """Receive a few events, if the buffer has room."""
+    async def _receive_or_wait(self) -> None:
+        """Receive a few events; if the buffer is full, wait for room."""
         options, link = self.options, self._link
         room = options.prefetch - len(self._waiting)
         if room - link.credit >= max(1, options.prefetch // 2):
             await link.grant(room)
-        # This many events of the largest size fit.
-        fitting = max(1, (options.prefetch_bytes_max - self._bytes) // EVENT_BYTES_MAX)
-        if link.credit and self._bytes < options.prefetch_bytes_max:
-            await link.listen(min(link.credit, fitting))
+        # The number of events that fit even if all have the largest size.
+        bytes_max = options.buffer_bytes
+        events_max = max(1, (bytes_max - self._bytes) // EVENT_BYTES_MAX)
+        if link.credit and self._bytes < bytes_max:
+            await link.listen(min(link.credit, events_max))
         else:
             await self._wait_for_room()
 
@@ -177,25 +182,27 @@ class AzureReader:
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._room.wait()
         except TimeoutError:
-            await self._link.grant(self._link.credit)
+            await self._link.grant(self._link.credit)  # a heartbeat
 
     async def _reattach(self, broken: PumphouseError) -> None:
         """Replace a broken link; raises if it is lost permanently."""
         await self._link.close()
         clock, retry = self._caller.clock, self._caller.retry
-        lasted_s = clock.monotonic() - self._since
+        lasted_s = clock.monotonic() - self._attached_at
         self._failures = 1 if lasted_s >= retry.most_s else self._failures + 1
         self._link = await self._caller.call_with_retries(self._attach_next, broken, self._failures)
-        self._since = clock.monotonic()
+        self._attached_at = clock.monotonic()
         log.info(
             "%s",
-            line("link_reattached", partition=self.options.partition, position=self._next()),
+            line(
+                "link_reattached", partition=self.options.partition, position=self._next_position()
+            ),
         )
 
     async def _attach_next(self) -> SdkLink:
-        return await self._attach(self._next(), self._arrived)
+        return await self._attach(self._next_position(), self._arrived)
 
-    def _next(self) -> Position:
+    def _next_position(self) -> Position:
         """The position after the last event that has arrived, or the start."""
         last = self._last
         if self._waiting:
@@ -208,7 +215,7 @@ class AzureReader:
         self._failures = 0
         self._wakeup.set()
 
-    def _end_with(self, why: PumphouseError) -> None:
+    def _end_with(self, cause: PumphouseError) -> None:
         if self._failure is None:
-            self._failure = why
+            self._failure = cause
         self._wakeup.set()

@@ -38,7 +38,7 @@ class ProducerSlot:
     producer: Any = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def ready(self) -> Any:
+    def open_producer(self) -> Any:
         if self.producer is None:
             self.producer = self.make()
         return self.producer
@@ -46,9 +46,9 @@ class ProducerSlot:
     async def post(self, batch: Any) -> None:
         """Send one batch; returns after its acknowledgement."""
         try:
-            await self.ready().send_batch(batch)
+            await self.open_producer().send_batch(batch)
         except asyncio.CancelledError:
-            # A deadline or the user cancelled it with a batch on the link.
+            # The outcome of the batch is unknown: the next batch needs a new producer.
             await self.close()
             raise
 
@@ -99,7 +99,7 @@ class AzureSender:
         if self._closed:
             raise LocalProtocolError(f"{self!r} has been closed")
         failed: list[PumphouseError] = []
-        taken: list[int] = []
+        acknowledged: list[int] = []
         bounds = (batch_events_max, batch_bytes_max)
         room = asyncio.Semaphore(min(UNDER_WAY_MAX, under_way_max or UNDER_WAY_MAX))
         async with asyncio.TaskGroup() as under_way:
@@ -107,19 +107,21 @@ class AzureSender:
                 async with aclosing(self._batches(events, *bounds)) as batches:
                     async for key, batch in batches:
                         await room.acquire()
-                        sending = under_way.create_task(self._deliver(key, batch, taken, failed))
+                        sending = under_way.create_task(
+                            self._deliver(key, batch, acknowledged, failed)
+                        )
                         sending.add_done_callback(lambda _: room.release())
                         if failed:
                             break
             except PumphouseError as wrong:
-                # Pending batches are not cancelled by it.
+                # Raised later: raised here, it would cancel the pending batches.
                 failed.append(wrong)
         if failed:
             raise failed[0]
-        return sum(taken)
+        return sum(acknowledged)
 
     async def _deliver(
-        self, key: str | None, batch: Any, taken: list[int], failed: list[PumphouseError]
+        self, key: str | None, batch: Any, acknowledged: list[int], failed: list[PumphouseError]
     ) -> None:
         """Send a batch in its turn, unless an earlier one has failed."""
         slot = self._slot_for(key)
@@ -127,13 +129,13 @@ class AzureSender:
             async with slot.turn:
                 if not failed:
                     await self._caller.call_with_retries(lambda: slot.post(batch))
-                    taken.append(len(batch))
+                    acknowledged.append(len(batch))
                     self._accepted += len(batch)
         except PumphouseError as wrong:
             failed.append(wrong)
 
     def _slot_for(self, key: str | None) -> ProducerSlot:
-        """The slot of a key; without a key the first free one."""
+        """The slot of a key; without a key the first free slot, or the first if none is free."""
         if key is not None:
             return self._slots[crc32(key.encode()) % len(self._slots)]
         return next((slot for slot in self._slots if not slot.turn.locked()), self._slots[0])
@@ -144,26 +146,26 @@ class AzureSender:
         self, events: Iterable[Event], count_max: int, bytes_max: int | None
     ) -> AsyncGenerator[tuple[str | None, Any], None]:
         """Events in as few batches as size, count and keys allow. The order per key is kept."""
-        waiting: dict[str | None, Any] = {}
-        held = 0
+        open_batches: dict[str | None, Any] = {}
+        open_bytes = 0
         for event in events:
             # To a partition all keys share one batch, and each event carries its own key.
             key = event.partition_key if self.partition is None else None
             data = event_data(event, to_partition=self.partition is not None)
-            batch = waiting.get(key)
-            before = 0 if batch is None else batch.size_in_bytes
-            if batch is not None and (len(batch) >= count_max or not added(batch, data)):
-                yield key, waiting.pop(key)
-                held, before, batch = held - before, 0, None
+            batch = open_batches.get(key)
+            bytes_before = 0 if batch is None else batch.size_in_bytes
+            if batch is not None and (len(batch) >= count_max or not try_add(batch, data)):
+                yield key, open_batches.pop(key)
+                open_bytes, bytes_before, batch = open_bytes - bytes_before, 0, None
             if batch is None:
-                batch = waiting[key] = await self._new_batch_with(key, bytes_max, event, data)
-            held += batch.size_in_bytes - before
-            if held > batch.max_size_in_bytes:
-                # With many keys, the size of one batch bounds all open ones.
-                for keyed_batch in waiting.items():
+                batch = open_batches[key] = await self._new_batch_with(key, bytes_max, event, data)
+            open_bytes += batch.size_in_bytes - bytes_before
+            if open_bytes > batch.max_size_in_bytes:
+                # Bounds the memory for many keys: the open batches together hold about one batch.
+                for keyed_batch in open_batches.items():
                     yield keyed_batch
-                waiting, held = {}, 0
-        for keyed_batch in waiting.items():
+                open_batches, open_bytes = {}, 0
+        for keyed_batch in open_batches.items():
             yield keyed_batch
 
     async def _new_batch_with(
@@ -171,13 +173,13 @@ class AzureSender:
     ) -> Any:
         """A batch with its first event."""
         batch = await self._caller.call_with_retries(lambda: self._new_batch(key, bytes_max))
-        if not added(batch, data):
+        if not try_add(batch, data):
             # The SDK does not report the size of the whole event.
             raise event_too_large(len(event.body), batch.max_size_in_bytes)
         return batch
 
     async def _new_batch(self, key: str | None = None, bytes_max: int | None = None) -> Any:
-        producer = self._slots[0].ready()
+        producer = self._slots[0].open_producer()
         batch = await producer.create_batch(partition_id=self.partition, partition_key=key)
         if bytes_max is None or bytes_max >= batch.max_size_in_bytes:
             return batch
@@ -190,7 +192,7 @@ class AzureSender:
         await asyncio.gather(*(slot.close() for slot in self._slots))
 
 
-def added(batch: Any, data: Any) -> bool:
+def try_add(batch: Any, data: Any) -> bool:
     """Add an event to a batch; False if the batch is full."""
     try:
         batch.add(data)

@@ -9,6 +9,7 @@ from pumphouse.client.bulk.client import BulkClient, Span, read_range
 from pumphouse.client.bulk.message_ranges import read_range_of_messages
 from pumphouse.client.bulk.ranges import EventsGone, HubRecreated, RangeOptions, RangeTimeout
 from pumphouse.client.native.connection import ConnectionOptions
+from pumphouse.client.retries import is_transient
 
 __all__ = [
     "TYPES",
@@ -19,6 +20,7 @@ __all__ = [
     "RangeOptions",
     "RangeTimeout",
     "Span",
+    "is_transient",
     "read_range",
     "read_range_of_messages",
 ]

@@ -33,10 +33,11 @@ NUMPY_TYPES: Mapping[pa.DataType, npt.DTypeLike] = {
     TIME_US: np.int64,
 }
 INT64_MAX = (1 << 63) - 1
-NUMPY_BYTES_MAX = 64
+NUMPY_BYTES_MAX = 64  # larger values are copied by Arrow
 MS_MAX = INT64_MAX // 1000  # of timestamps: as microseconds they must fit 64 bits too
 TAKE, UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
 TEXTS_MAX, REPEATED_MAX = 1 << 16, 64  # cache sizes
+TEXT_BYTES_MAX = 256  # of a cached value; long ones seldom repeat
 
 
 class ArrayCache:
@@ -52,9 +53,11 @@ class ArrayCache:
         """An encoded value as text."""
         text = self._texts.get(raw)
         if text is None:
-            if len(self._texts) >= TEXTS_MAX:
-                self._texts.clear()
-            text = self._texts[raw] = text_of(decode(raw)[0])
+            text = text_of(decode(raw)[0])
+            if len(raw) <= TEXT_BYTES_MAX:
+                if len(self._texts) >= TEXTS_MAX:
+                    self._texts.clear()
+                self._texts[raw] = text
         return text
 
     def repeat(self, names: tuple[str, ...], rows: int) -> pa.Array:
@@ -84,7 +87,7 @@ class ArrayCache:
 
 
 def extents(values: Values) -> tuple[list[int], list[int]]:
-    """Start, constructor included, and end of each value."""
+    """The start of the constructor and the end of each value."""
     starts = values.starts - HEADS[values.codes]
     return starts.tolist(), (values.starts + values.lengths).tolist()
 
@@ -100,11 +103,12 @@ def decoded(view: BufferView, values: Values) -> Iterator[Any]:
 def slice_values(view: BufferView, values: Values, cache: ArrayCache) -> pa.Array:
     """The bytes of each value. The buffer holds them in the order of the rows."""
     rows, size = len(values.starts), int(values.lengths[0])
-    # numpy returns large arrays to the system, so Arrow copies large values.
+    # numpy returns the memory of large arrays to the system after each batch; Arrow keeps it for
+    # the next one. So numpy copies only small values.
     if 0 < size <= NUMPY_BYTES_MAX and all_true(values.lengths == size):
         offsets = np.arange(0, rows * size + 1, size, dtype=np.int32)
         return binaries(offsets, view.byte_rows(values.starts, size))
-    # As adjacent binaries, every second one is a value.
+    # With all edges as offsets, every second binary is a value and the others are the gaps.
     edges = np.empty(2 * rows, np.int32)
     edges[0::2], edges[1::2] = values.starts, values.starts + values.lengths
     return take(binaries(edges, view.bytes), cache.evens(rows))
@@ -122,9 +126,9 @@ def binaries(offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]) -> pa.
 
 def numbers(array: npt.NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
     """A numpy array as an Arrow array; null where it is not valid."""
-    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    exact = np.ascontiguousarray(array, NUMPY_TYPES[kind])
-    return pa.Array.from_buffers(kind, len(exact), [bits, pa.py_buffer(exact)])
+    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    converted = np.ascontiguousarray(array, NUMPY_TYPES[kind])
+    return pa.Array.from_buffers(kind, len(converted), [validity, pa.py_buffer(converted)])
 
 
 def binary_array(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
@@ -132,11 +136,13 @@ def binary_array(items: Sequence[bytes | None], kind: pa.DataType) -> pa.Array:
     lengths = [0 if item is None else len(item) for item in items]
     offsets = np.zeros(len(items) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    bits = None
+    validity = None
     if None in items:
-        bits = pa.py_buffer(np.packbits([item is not None for item in items], bitorder="little"))
+        validity = pa.py_buffer(
+            np.packbits([item is not None for item in items], bitorder="little")
+        )
     data = b"".join(item for item in items if item is not None)
-    buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(items), buffers)
 
 
@@ -153,7 +159,7 @@ def string_array(items: Sequence[str | None]) -> pa.Array:
 
 
 def doubles_as_text(values: npt.NDArray[np.float64]) -> pa.Array:
-    """Doubles of moderate size as text."""
+    """Doubles as text; only for 0 and magnitudes from `arrow.PLAIN_MIN` to `PLAIN_MAX`."""
     texts = numbers(values, pa.float64()).cast(pa.string())
     whole = numbers(values == np.floor(values), pa.int8())
     return pc.binary_join_element_wise(
@@ -169,15 +175,16 @@ def timestamps(ms: IntArray) -> pa.Array:
     return numbers(ms * 1000, TIME_US)
 
 
-# --- Values of other types ------------------------------------------------------------------------
+# --- Decoded values -------------------------------------------------------------------------------
 
 
 def sequence_of(values: Iterable[Any]) -> IntArray:
-    checked = [value if is_integer(value) else None for value in values]
-    for value in checked:
-        if value is None or not ~INT64_MAX <= value <= INT64_MAX:
+    """Sequence numbers as an array; raises for a value that is not a 64-bit integer."""
+    sequences = list(values)
+    for value in sequences:
+        if not is_integer(value) or not ~INT64_MAX <= value <= INT64_MAX:
             raise invalid_sequence(value)
-    return np.array(checked, np.int64)
+    return np.array(sequences, np.int64)
 
 
 def timestamps_of(values: Iterable[Any]) -> pa.Array:
@@ -199,8 +206,12 @@ def text_or_none(value: Any) -> str | None:
 
 
 def invalid_sequence(value: Any) -> RemoteProtocolError:
-    return RemoteProtocolError(f"an event came with {value!r} as its sequence number")
+    return RemoteProtocolError(
+        f"the hub sent an event with sequence number {value!r:.80}, which is not a 64-bit integer"
+    )
 
 
 def invalid_time(ms: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"an event came with {ms} ms as its enqueued time")
+    return RemoteProtocolError(
+        f"the hub sent an event with an enqueued time of {ms} ms, which is out of range"
+    )

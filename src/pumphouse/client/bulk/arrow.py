@@ -2,7 +2,8 @@
 
 Names and types are those of the Spark connector of Azure. Groups of rows with the same layout
 become arrays without a Python object per row: Arrow copies text and bodies out of the receive
-buffer, numpy the numbers. Single messages are converted one by one, with the same result.
+buffer, numpy the numbers. Messages that are in no group (`Columns.singles`) are converted one by
+one, with the same result.
 
     amqp.Columns -> BatchBuilder.rows -> Rows.batch -> pyarrow.RecordBatch
                     ^^^^^^^^^^^^ this module ^^^^^^
@@ -83,10 +84,10 @@ ALL_COLUMNS = tuple(TYPES)
 TEXTS = STRINGS | SYMBOLS
 TIME, DOUBLE = 0x83, 0x82
 BOOLEANS = frozenset((0x41, 0x42))
-NUMBERS = INTEGERS - {TIME}  # times are shown as times
+NUMBERS = INTEGERS - {TIME}  # timestamps become ISO 8601 text
 # In this range Arrow writes a double as Python does, except for the ".0" of a whole number.
 PLAIN_MIN, PLAIN_MAX = 1e-4, 1e10
-LAST = np.array([-1])
+LAST = np.array([-1])  # the index of the last row
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
@@ -111,9 +112,9 @@ class BatchBuilder:
 
     def rows(self, columns: Columns) -> Rows:
         """The rows of received columns. They refer to the buffer until a batch is built."""
-        alike = [GroupRows(columns.view, group, self.cache) for group in columns.groups]
-        alone = [MessageRows(list(columns.singles.values()))] if columns.singles else []
-        return Rows(self, alike, alone, columns.order())
+        groups = [GroupRows(columns.view, group, self.cache) for group in columns.groups]
+        singles = [MessageRows(list(columns.singles.values()))] if columns.singles else []
+        return Rows(self, groups, singles, columns.order())
 
     def arrays(self, part: GroupRows | MessageRows, names: Iterable[str]) -> dict[str, pa.Array]:
         """Some columns of a part."""
@@ -136,13 +137,13 @@ class Rows:
     """Received rows in parts: groups with the same layout, then single messages."""
 
     batches: BatchBuilder
-    alike: list[GroupRows]
-    alone: list[MessageRows]  # at most one
-    order: IntArray | None  # that sorts the concatenated parts
+    groups: list[GroupRows]
+    singles: list[MessageRows]  # at most one
+    order: IntArray | None  # indexes that sort the concatenated parts; None if sorted
 
     @property
     def parts(self) -> list[GroupRows | MessageRows]:
-        return [*self.alike, *self.alone]
+        return [*self.groups, *self.singles]
 
     def sequence(self) -> IntArray:
         """The sequence number of each row."""
@@ -158,23 +159,25 @@ class Rows:
         schema = self.batches.schema
         # Bodies last: they would evict the data of the other columns from the CPU cache.
         names = sorted(schema.names, key="body".__eq__)
-        apart = names[-1] == "body" and not self.alone
-        parts = [self.batches.arrays(part, names[:-1] if apart else names) for part in self.parts]
+        bodies_last = names[-1] == "body" and not self.singles
+        parts = [
+            self.batches.arrays(part, names[:-1] if bodies_last else names) for part in self.parts
+        ]
         arrays = {name: self.joined([part[name] for part in parts]) for name in parts[0]}
-        if apart:
+        if bodies_last:
             arrays["body"] = self.bodies()
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
     def joined(self, columns: list[pa.Array]) -> pa.Array:
         """The same column of all parts, as one."""
-        whole = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
-        return whole if self.order is None else take(whole, numbers(self.order, pa.int64()))
+        combined = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+        return combined if self.order is None else take(combined, numbers(self.order, pa.int64()))
 
     def bodies(self) -> pa.Array:
         """The bodies of rows that are all in the buffer: sorted first, then copied once."""
-        if len(self.alike) == 1:
-            return self.alike[0].body()
-        bodies = [part.group.values[BODY] for part in self.alike]
+        if len(self.groups) == 1:
+            return self.groups[0].body()
+        bodies = [part.group.values[BODY] for part in self.groups]
         values = Values(
             np.concatenate([values.codes for values in bodies]),
             np.concatenate([values.starts for values in bodies]),
@@ -182,7 +185,7 @@ class Rows:
             BINARIES,
         )
         values = values if self.order is None else values.keep(self.order)
-        return slice_values(self.alike[0].view, values, self.batches.cache)
+        return slice_values(self.groups[0].view, values, self.batches.cache)
 
 
 # --- Rows with the same layout -------------------------------------------------------------------
@@ -248,8 +251,8 @@ class GroupRows:
         return self.map_of(self.section(APPLICATION_PROPERTIES))
 
     def system(self) -> pa.Array:
-        notes = self.section(MESSAGE_ANNOTATIONS)
-        kept = {name: values for name, values in notes.items() if name not in IN_COLUMNS}
+        annotations = self.section(MESSAGE_ANNOTATIONS)
+        kept = {name: values for name, values in annotations.items() if name not in IN_COLUMNS}
         return self.map_of(kept | self.section(PROPERTIES))
 
     def map_of(self, entries: dict[str, Values]) -> pa.Array:
@@ -276,8 +279,9 @@ class GroupRows:
             return take(string_array(["true", "false"]), numbers(values.codes - 0x41, pa.int8()))
         if kinds == {DOUBLE}:
             doubles = self.view.as_type(">f8")[values.starts].astype(np.float64)
-            size = np.abs(doubles)
-            if all_true((size == 0) | ((size >= PLAIN_MIN) & (size < PLAIN_MAX))):
+            magnitude = np.abs(doubles)
+            in_range = (magnitude >= PLAIN_MIN) & (magnitude < PLAIN_MAX)
+            if all_true((magnitude == 0) | in_range):
                 return doubles_as_text(doubles)
         return string_array(list(self.cached_texts(values)))
 

@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.columnar.buffer_view import SLACK, BufferView
-from pumphouse.amqp.columnar.columns import FrameIndex, frame_at
+from pumphouse.amqp.columnar.columns import frame_at
 from pumphouse.amqp.composites import decode_performative
-from pumphouse.amqp.connection import CLIENT, Connection, Limits
-from pumphouse.amqp.constructors import SIZE
-from pumphouse.amqp.frames import HEAD
+from pumphouse.amqp.connection import CLIENT, Connection
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, Properties, decode_message, encode_message
 from pumphouse.amqp.performatives import (
@@ -34,12 +32,14 @@ from pumphouse.amqp.performatives import (
     SENDER,
     SETTLED,
     Attach,
+    Error,
     Open,
     Source,
     Target,
     Transfer,
 )
 from pumphouse.amqp.session import Session
+from pumphouse.client.bulk.receive_buffer import ReceiveBuffer
 from pumphouse.client.bulk.streams import Stream
 from pumphouse.client.errors import error_from, reason_text
 from pumphouse.client.native.connection import ConnectionOptions
@@ -55,69 +55,9 @@ from pumphouse.errors import (
 )
 
 READ_BYTES_MIN = 1 << 16  # a smaller read is not worth its system call
-PAUSE_S = 0.002  # a pause after which received data is processed
+PAUSE_S = 0.002  # received data is processed if no more arrives for this long
 SMALL_BUFFER_BYTES = 1 << 18  # before the size of a range is known
-HELD_BYTES_MAX = 128 << 20  # growth limit for a delivery of many frames
-
-
-class ReceiveBuffer:
-    """Received bytes that are not consumed, and the positions of their frames."""
-
-    def __init__(self, frame_bytes_max: int, size: int) -> None:
-        self.view = BufferView(bytearray(size + SLACK))
-        self.end = 0
-        self.index = FrameIndex(frame_bytes_max)
-
-    def __repr__(self) -> str:
-        return f"<ReceiveBuffer {self.end} of {self.size} bytes, {len(self.index)} transfers>"
-
-    @property
-    def data(self) -> bytearray:
-        return self.view.data
-
-    @property
-    def size(self) -> int:
-        return len(self.data) - SLACK
-
-    def room(self, size: int) -> memoryview:
-        """The part of the buffer to receive into: at most `size` bytes, at least one."""
-        if self.end == self.size:
-            self.grow(2 * self.size)
-        return memoryview(self.data)[self.end : min(self.size, self.end + size)]
-
-    def grow(self, size: int) -> None:
-        if size > HELD_BYTES_MAX:
-            raise RemoteProtocolError(
-                f"a delivery of more than {HELD_BYTES_MAX // 2} bytes",
-                "amqp:link:message-size-exceeded",
-            )
-        if size > self.size:
-            grown = bytearray(size + SLACK)
-            grown[: self.end] = self.data[: self.end]
-            self.view = BufferView(grown)
-
-    def take_unit(self, is_header: bool) -> bytes | None:
-        """Remove and return the next protocol header or frame; None if incomplete."""
-        if self.end < HEAD.size:
-            return None
-        size = HEAD.size if is_header else SIZE.unpack_from(self.data)[0]
-        if not HEAD.size <= size <= self.index.max_frame_size:
-            size = HEAD.size  # the AMQP connection reports the error
-        if size > self.end:
-            return None
-        unit = bytes(self.data[:size])
-        self.remove_front(size)
-        return unit
-
-    def drop(self, frames: int = 0) -> None:
-        """Remove the first transfers, and all bytes before the next one."""
-        self.remove_front(self.index.drop(frames))
-
-    def remove_front(self, count: int) -> None:
-        """Remove bytes from the front."""
-        left = self.end - count
-        self.data[:left] = self.data[count : self.end]
-        self.end = left
+HEARTBEAT_S_MIN = 0.1  # more heartbeats than this would only use the processor
 
 
 class BlockingConnection:
@@ -150,6 +90,7 @@ class BlockingConnection:
         self.reading: ReceiverLink | None = None  # its transfers stay in the buffer
         self.sent_at = self.clock.monotonic()
         self._begun = self._closed = self._closing = False
+        self._links: set[Link] = set()  # that we have requested
         self._responses: dict[Link, Attach] = {}
         self._detached: dict[Link, PumphouseError] = {}
         self._nodes: dict[str, tuple[SenderLink, ReceiverLink]] = {}
@@ -160,7 +101,7 @@ class BlockingConnection:
     def __repr__(self) -> str:
         return f"<BlockingConnection {self.address} {self.amqp.state}>"
 
-    # -- what users call --------------------------------------------------------------------------
+    # -- links and requests -----------------------------------------------------------------------
 
     def open(self) -> None:
         """Log in, open the connection and begin the session."""
@@ -171,6 +112,7 @@ class BlockingConnection:
         """Attach a link; returns the response of the hub, or raises its refusal."""
         name = f"{self.amqp.opening.container_id[:8]}-{next(self._numbers)}"
         link = self.session.attach(name, role, **fields)
+        self._links.add(link)
         self.wait_until(
             lambda: link in self._responses or link in self._detached,
             self.options.answer_s,
@@ -187,6 +129,7 @@ class BlockingConnection:
                 lambda: link in self._detached, self.options.answer_s, "respond to a detach"
             )
             del self._detached[link]
+        self._links.discard(link)
 
     def check(self, link: Link) -> None:
         """Raise if the hub has detached the link."""
@@ -194,40 +137,42 @@ class BlockingConnection:
             raise self._detached[link]
 
     def request(self, node: str, application: Mapping[str, Any], value: Any = None) -> str:
-        """Send a request; returns the number of its reply."""
+        """Send a request; returns its id, which `reply` takes."""
         request_link, _ = self._nodes.get(node) or self.open_request_links(node)
         self.wait_until(
             lambda: request_link.sendable > 0, self.options.answer_s, f"grant credit on {node}"
         )
-        number = str(next(self._numbers))
-        properties = Properties(message_id=number, reply_to=f"{node}-reply")
+        request_id = str(next(self._numbers))
+        properties = Properties(message_id=request_id, reply_to=f"{node}-reply")
         request = Message(properties=properties, application=dict(application), value=value)
         request_link.send(encode_message(request))
-        self._pending.add(number)
+        self._pending.add(request_id)
         self.flush()
-        return number
+        return request_id
 
-    def reply(self, number: str, node: str, seconds: float | None = None) -> Any:
+    def reply(self, request_id: str, node: str, seconds: float | None = None) -> Any:
         """Wait for a reply; returns its value, or raises its error."""
         seconds = self.options.answer_s if seconds is None else seconds
-        self.wait_until(lambda: number in self._replies, seconds, f"respond to a request to {node}")
-        return reply_value(self._replies.pop(number))
+        self.wait_until(
+            lambda: request_id in self._replies, seconds, f"respond to a request to {node}"
+        )
+        return reply_value(self._replies.pop(request_id))
 
-    def has_reply(self, number: str) -> bool:
-        return number in self._replies
+    def has_reply(self, request_id: str) -> bool:
+        return request_id in self._replies
 
     def open_request_links(self, node: str) -> tuple[SenderLink, ReceiverLink]:
         """Attach the request link and the reply link of a node."""
-        here = f"{node}-reply"
+        reply_address = f"{node}-reply"
         reply_link, _ = self.attach(
             RECEIVER,
             source=Source(address=node),
-            target=Target(address=here),
+            target=Target(address=reply_address),
             snd_settle_mode=SETTLED,
         )
         request_link, _ = self.attach(
             SENDER,
-            source=Source(address=here),
+            source=Source(address=reply_address),
             target=Target(address=node),
             snd_settle_mode=SETTLED,
             initial_delivery_count=0,
@@ -271,7 +216,7 @@ class BlockingConnection:
         """Receive and process about `size` bytes; False if nothing arrived in time."""
         self.flush()
         buffer = self.buffer
-        received = self.receive(buffer.room(max(size, READ_BYTES_MIN)), deadline)
+        received = self.receive(self.room(max(size, READ_BYTES_MIN)), deadline)
         buffer.end += received
         if received:
             self.receive_more(min(buffer.size, buffer.end - received + size))
@@ -281,15 +226,21 @@ class BlockingConnection:
     def receive_more(self, target: int) -> None:
         """Receive while data keeps arriving: large amounts are cheaper to process."""
         buffer = self.buffer
-        more = 1
-        while more and buffer.end < target:
+        received = 1
+        while received and buffer.end < target:
             try:
-                until = self.clock.monotonic() + PAUSE_S
-                more = self.receive(buffer.room(target - buffer.end), until)
+                deadline = self.clock.monotonic() + PAUSE_S
+                received = self.receive(self.room(target - buffer.end), deadline)
             except ConnectionFailed:
                 self.process()  # earlier data may contain the reason
                 raise
-            buffer.end += more
+            buffer.end += received
+
+    def room(self, size: int) -> memoryview:
+        try:
+            return self.buffer.room(size)
+        except RemoteProtocolError as wrong:
+            raise RemoteProtocolError(f"{self.address}: {wrong}", wrong.condition) from None
 
     def receive(self, room: memoryview, deadline: float) -> int:
         """Wait for bytes, and send heartbeats meanwhile."""
@@ -311,8 +262,8 @@ class BlockingConnection:
         remote = self.amqp.remote
         if remote is None or not remote.idle_time_out:
             return float("inf")
-        # At half of the idle timeout of the hub, one heartbeat may be late.
-        interval = remote.idle_time_out / 2000
+        # Every half of the hub's idle timeout, so that one heartbeat may be late.
+        interval = max(HEARTBEAT_S_MIN, remote.idle_time_out / 2000)
         if now - self.sent_at >= interval:
             self.amqp.heartbeat()
             self.flush()
@@ -323,13 +274,13 @@ class BlockingConnection:
         out = self.amqp.data_to_send()
         if not out:
             return
+        seconds = self.options.close_s if self._closing else self.options.answer_s
         try:
-            self.stream.settimeout(self.options.answer_s)
+            self.stream.settimeout(seconds)
             self.stream.sendall(b"".join(out))
         except TimeoutError:
-            seconds = f"{self.options.answer_s:g} s"
             raise ConnectionFailed(
-                f"the hub at {self.address} accepted no bytes in {seconds}"
+                f"the hub at {self.address} accepted no bytes in {seconds:g} s"
             ) from None
         except OSError as failed:
             raise self.connection_broken(f" ({cause_of(failed)})") from None
@@ -338,8 +289,8 @@ class BlockingConnection:
     def protocol_error(self, wrong: ProtocolError) -> ConnectionFailed:
         return ConnectionFailed(f"{self.address} sent invalid AMQP: {wrong}")
 
-    def connection_broken(self, why: str) -> ConnectionFailed:
-        return ConnectionFailed(f"the connection to {self.address} broke{why}")
+    def connection_broken(self, reason: str) -> ConnectionFailed:
+        return ConnectionFailed(f"the connection to {self.address} broke{reason}")
 
     # -- frames -----------------------------------------------------------------------------------
 
@@ -351,7 +302,7 @@ class BlockingConnection:
             if unit is None:
                 return
             self.feed(unit)
-        known = len(buffer.index)
+        indexed_before = len(buffer.index)
         try:
             others = buffer.index.extend(buffer.view, buffer.end)
         except ProtocolError as wrong:
@@ -359,25 +310,29 @@ class BlockingConnection:
         for frame in others:
             self.feed(frame)
         if self.reading is None or self._pending:
-            self.handle_other_links(known)
+            self.handle_other_links(indexed_before)
         if not len(buffer.index):
             buffer.drop()
 
-    def handle_other_links(self, known: int) -> None:
+    def handle_other_links(self, indexed_before: int) -> None:
         """Handle the new transfers that are not of the link that is read."""
         index = self.buffer.index
-        read = np.ones(len(index), np.bool_)
-        for at in range(known, len(index)):
-            frame = frame_at(self.buffer.data, int(index.starts[at]))
-            read[at] = self.is_read(frame)
-            if not read[at]:
+        keep = np.ones(len(index), np.bool_)
+        for position in range(indexed_before, len(index)):
+            frame = frame_at(self.buffer.data, int(index.starts[position]))
+            keep[position] = self.is_of_link_in_use(frame)
+            if not keep[position]:
                 self.feed(frame)
-        index.keep(read)
+        index.keep(keep)
 
-    def is_read(self, frame: bytes) -> bool:
+    def is_of_link_in_use(self, frame: bytes) -> bool:
+        """Whether a frame is a transfer of the link that is read."""
         if self.reading is None:
             return False
-        performative, _ = decode_performative(frame, frame[4] * 4, len(frame))
+        try:
+            performative, _ = decode_performative(frame, frame[4] * 4, len(frame))
+        except ProtocolError as wrong:
+            raise self.protocol_error(wrong) from None
         return (
             isinstance(performative, Transfer) and performative.handle == self.reading.remote_handle
         )
@@ -402,10 +357,15 @@ class BlockingConnection:
                 self._begun = True
             case amqp.Attached():
                 # A refusal has no source or target of the hub; a detach with the reason follows.
-                own = event.attach.source if event.link.role == RECEIVER else event.attach.target
-                if own is not None:
+                hub_end = (
+                    event.attach.source if event.link.role == RECEIVER else event.attach.target
+                )
+                if hub_end is not None:
                     self._responses[event.link] = event.attach
-            case amqp.Detached():
+            case amqp.AttachAsked():
+                refusal = "The client accepts no links."
+                event.link.refuse(Error(condition="amqp:not-allowed", description=refusal))
+            case amqp.Detached() if event.link in self._links:
                 self._detached[event.link] = error_from(event.error)
             case amqp.Delivered():
                 self.on_reply(event)
@@ -424,7 +384,8 @@ class BlockingConnection:
         if not delivery.settled:
             delivery.link.session.accept(delivery.delivery_id)
         reply = decode_message(delivery.payload)
-        number = reply.properties.correlation_id if reply.properties else None
-        if number in self._pending:
-            self._pending.discard(number)
-            self._replies[number] = reply
+        request_id = reply.properties.correlation_id if reply.properties else None
+        # A hub could send any value; one that is not a string may not even be hashable.
+        if isinstance(request_id, str) and request_id in self._pending:
+            self._pending.discard(request_id)
+            self._replies[request_id] = reply

@@ -10,7 +10,7 @@ Transient failures (a lost connection, a detach, a busy hub) are retried as `Ret
 reading resumes after the last returned row. Other failures are raised: RangeTimeout (the events
 have not been sent), EventsGone (they are no longer stored; continue at `available`), HubRecreated,
 ReaderEvicted (a reader of a higher epoch is attached), AuthError, HubNotFound, and ConnectionFailed
-(at once if the first connection fails).
+(without retries if the first connection fails).
 
     read_range -> BulkClient -> RangeReader -> Columns -> BatchBuilder
     ^^^^^^^^^^ this module ^^
@@ -138,8 +138,8 @@ class BulkClient:
     `connection` is a connection string, or the host of a namespace if a `credential` is given: a
     signature, or a blocking credential of azure-identity. `transport` is "tcp" or "websocket".
     `endpoint` (HOST:PORT) replaces the address. `ca_file` or `context` replaces the certificate
-    authorities of this machine. `connect` opens a stream in place of all of these. `options` holds
-    timeouts, the frame size and the clock.
+    authorities of this machine. `connect` is a function that opens the stream; `ca_file` and
+    `context` are then not used. `options` holds timeouts, the frame size and the clock.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class BulkClient:
         self._connection: BlockingConnection | None = None
         self._span: Span | None = None  # the range that is being read
         self._reader: RangeReader | None = None  # None while the connection is broken
-        self._within = False  # inside a `with` block
+        self._entered = False  # inside a `with` block
         self._token = BlockingToken(
             self.credential, self.connection_string.resource(self.hub), self.options.clock
         )
@@ -186,11 +186,11 @@ class BulkClient:
 
     def __enter__(self) -> Self:
         self.open()
-        self._within = True
+        self._entered = True
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._within = False
+        self._entered = False
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -235,7 +235,7 @@ class BulkClient:
     ) -> Iterator[pa.RecordBatch]:
         """The events of a partition from `first` up to, not including, `last`."""
         check_range(partition, first, last)
-        if not self._within:
+        if not self._entered:
             raise self.not_usable()
         return self.read(Span(partition, first, last, options or RangeOptions()))
 
@@ -249,7 +249,7 @@ class BulkClient:
         return OptionError(f"{self!r} cannot read now: read one range at a time, in a `with` block")
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        if not self._within or self._span is not None:
+        if not self._entered or self._span is not None:
             raise self.not_usable()
         self._span = span
         try:
@@ -339,16 +339,17 @@ class BulkClient:
 
     def properties(self, seconds: float | None = None) -> HubProperties:
         """The properties of the hub; `seconds` limits the wait."""
-        return parse_hub(self.request(HUB, seconds))
+        return parse_hub(self.request(HUB, seconds), self.route.address)
 
     def partition_properties(
         self, partition: str, seconds: float | None = None
     ) -> PartitionProperties:
         """The properties of a partition; `seconds` limits the wait."""
-        return parse_partition(self.request(PARTITION, seconds, partition=partition))
+        reply = self.request(PARTITION, seconds, partition=partition)
+        return parse_partition(reply, self.route.address)
 
     def request(self, kind: str, seconds: float | None, **fields: str) -> Any:
-        number = self.connection.request(
+        request_id = self.connection.request(
             MANAGEMENT, {"operation": "READ", "type": kind, "name": self.hub, **fields}
         )
-        return self.connection.reply(number, MANAGEMENT, seconds)
+        return self.connection.reply(request_id, MANAGEMENT, seconds)

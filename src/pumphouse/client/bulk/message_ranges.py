@@ -1,8 +1,8 @@
 """Reads a range through any client that returns encoded messages, into the same record batches.
 
-The azure driver uses this: the SDK transfers the messages, and the decoder for unusual messages of
-the native driver turns them into columns. So both drivers return the same rows for the same event.
-The SDK costs many times the CPU of `BulkClient`.
+The azure driver uses this: the SDK receives the messages, and the same decoder that the native
+driver uses for single messages turns them into columns. So both drivers return the same rows for
+the same event. The SDK costs many times the CPU of `BulkClient`.
 
     MessageReader.receive_messages -> read_range_of_messages -> RecordBatch
                                       ^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -18,9 +18,9 @@ import pyarrow as pa
 from pumphouse.amqp.messages import Message, decode_message
 from pumphouse.client.base import PREFETCH, HubClient, MessageReader, ReaderOptions
 from pumphouse.client.batches import SEQUENCE
+from pumphouse.client.bulk.arrays import invalid_sequence
 from pumphouse.client.bulk.arrow import BatchBuilder, MessageRows, Rows
 from pumphouse.client.bulk.ranges import EventsGone, RangeOptions, RangeTimeout
-from pumphouse.errors import RemoteProtocolError
 from pumphouse.events import Position
 
 
@@ -64,7 +64,7 @@ class MessageRangeReader:
         self.last = last
         self.options = options
         self.prefetch = min(prefetch, last - first)
-        self._batches = BatchBuilder(partition, options.columns)
+        self._builder = BatchBuilder(partition, options.columns)
         self._reader: MessageReader | None = None
 
     async def open(self) -> None:
@@ -92,13 +92,13 @@ class MessageRangeReader:
                 if self.append(messages, decode_message(payload)):
                     size += len(payload)
         self.next += len(messages)
-        return Rows(self._batches, [], [MessageRows(messages)], None).batch()
+        return Rows(self._builder, [], [MessageRows(messages)], None).batch()
 
     def append(self, messages: list[Message], message: Message) -> bool:
         """Append the message with the expected sequence number; False for a duplicate."""
         expected, sequence = self.next + len(messages), message.annotations.get(SEQUENCE)
         if not isinstance(sequence, int):
-            raise RemoteProtocolError(f"an event came with {sequence!r} as its sequence number")
+            raise invalid_sequence(sequence)
         if sequence > expected:
             raise EventsGone(self.partition, expected, sequence)
         if sequence == expected:

@@ -1,8 +1,8 @@
 """Reads one range of events from a link into Arrow record batches.
 
-The hub is granted credit for exactly the events of the range, so it stops at its end. Received
-frames become columns, thousands of events at a time. Either all events are returned, each once and
-in order, or an exception is raised.
+The hub gets credit for exactly the events of the range, so it sends no others. Received frames
+become columns, thousands of events at a time. Either all events are returned, each once and in
+order, or an exception is raised.
 
     BulkClient -> RangeReader -> Columns -> BatchBuilder
                   ^^^^^^^^^^^ this module
@@ -10,6 +10,8 @@ in order, or an exception is raised.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,11 +25,8 @@ from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.session import INCOMING_WINDOW
 from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
 from pumphouse.client.bulk.arrow import ALL_COLUMNS, BatchBuilder, schema_of
-from pumphouse.client.bulk.blocking_connection import (
-    HELD_BYTES_MAX,
-    READ_BYTES_MIN,
-    BlockingConnection,
-)
+from pumphouse.client.bulk.blocking_connection import READ_BYTES_MIN, BlockingConnection
+from pumphouse.client.bulk.receive_buffer import HELD_BYTES_MAX
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -37,12 +36,13 @@ from pumphouse.errors import (
     RemoteProtocolError,
 )
 
-# Credit at most. A batch must fit into half of it, because it is granted again at half.
+# The credit of a link, or twice `batch_rows` if that is more. It is granted again when half is
+# used, so a batch must fit into half of it.
 CREDIT_WINDOW = 40_000
 BATCH_ROWS_MAX = INCOMING_WINDOW // 2
 BATCH_BYTES_MAX = HELD_BYTES_MAX // 2
-FRAME_BYTES_GUESS = 2048  # of a frame
-CHECK_AFTER_S = 1.0  # without an event for this long, check whether it is still stored
+FRAME_BYTES_GUESS = 2048  # assumed size of a frame, for the first size of the buffer
+CHECK_AFTER_S = 1.0  # after this time without events, check whether the next is still stored
 
 
 class EventsGone(PumphouseError):
@@ -63,8 +63,8 @@ class RangeTimeout(PumphouseError):
 
     def __init__(self, partition: str, wanted: int, last: int, seconds: float) -> None:
         super().__init__(
-            f"event {wanted} of partition {partition} did not come within {seconds:g} s; the range "
-            f"goes up to {last}. Check that it was sent, and raise deadline_s if it was"
+            f"event {wanted} of partition {partition} did not arrive within {seconds:g} s; the "
+            f"range ends before {last}. Check that the event was sent; if it was, raise deadline_s"
         )
         self.partition = partition
         self.wanted = wanted
@@ -125,7 +125,7 @@ class RangeClient(Protocol):
 
 
 class RangeReader:
-    """Reads one range from a newly attached link."""
+    """Reads the events from `first` up to, not including, `last` from a newly attached link."""
 
     def __init__(
         self,
@@ -150,9 +150,9 @@ class RangeReader:
         self.columns = ColumnReader(channel, handle)
         self.batches = BatchBuilder(partition, options.columns)
         self.enqueued_ms: int | None = None  # of the last event
-        self.mean_bytes = 100.0  # of a frame; an estimate until the first arrive
+        self.mean_bytes = 100.0  # of a frame; an estimate until the first frames arrive
         self.connection.reading = link
-        # The probable size: growing later costs time.
+        # Grow the buffer to its probable size now: growing it later copies its content.
         self.connection.buffer.grow(min(options.batch_bytes, (last - first) * FRAME_BYTES_GUESS))
         self.grant_credit()
 
@@ -161,77 +161,109 @@ class RangeReader:
 
     def next_batch(self) -> pa.RecordBatch | None:
         """The next events; None at the end of the range."""
-        buffer, index, most = (
+        buffer, index, frames_max = (
             self.connection.buffer,
             self.connection.buffer.index,
             self.options.batch_rows,
         )
         while self.next < self.last:
             self.fill()
-            columns = self.columns.read(buffer.view, index.starts[:most], index.ends[:most])
-            if not columns.frames:
-                most = self.complete()
-                continue
-            rows = self.batches.rows(columns)
-            self.check(rows.sequence())
-            batch = rows.batch() if len(columns) else None
-            enqueued_ms = rows.newest_ms()
+            with self.naming_the_hub():
+                columns = self.columns.read(
+                    buffer.view, index.starts[:frames_max], index.ends[:frames_max]
+                )
+                if not columns.frames:
+                    frames_max = self.complete()
+                    continue
+                rows = self.batches.rows(columns)
+                self.check(rows.sequence())
+                self.check_count(len(columns))
+                batch = rows.batch() if len(columns) else None
+                enqueued_ms = rows.newest_ms()
             self.consume(columns)
             if batch is not None:
                 self.enqueued_ms = enqueued_ms
                 return batch
         return None
 
+    @contextmanager
+    def naming_the_hub(self) -> Iterator[None]:
+        """Add the hub and the partition to errors about invalid events."""
+        try:
+            yield
+        except RemoteProtocolError as wrong:
+            sent = f"{self.connection.address} sent an invalid event of partition"
+            text = f"{sent} {self.partition}: {wrong}"
+            raise RemoteProtocolError(text, wrong.condition) from None
+
     def check_end(self) -> None:
         """Raise if more events arrived than the range has."""
         if len(self.connection.buffer.index):
-            raise RemoteProtocolError(f"events came beyond {self.last}, which were not requested")
+            raise self.not_requested()
+
+    def check_count(self, count: int) -> None:
+        """Raise if the next `count` events exceed the range: the hub has not respected credit."""
+        if self.next + count > self.last:
+            raise self.not_requested()
+
+    def not_requested(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"events from {self.last} on arrived but were not requested")
 
     # -- waiting ----------------------------------------------------------------------------------
 
     def complete(self) -> int:
-        """Wait for all frames of a large delivery.
+        """Wait for all frames of a large delivery; returns their number.
 
-        Returns the number of its frames.
+        The whole delivery must arrive by the deadline: otherwise a hub that sends a frame now and
+        then could delay it without end.
         """
-        buffer, known = self.connection.buffer, 0
+        buffer, checked = self.connection.buffer, 0
+        until = self.connection.clock.monotonic() + self.options.deadline_s
         while True:
-            for at in range(known, len(buffer.index)):
-                if self.columns.ends_delivery(frame_at(buffer.data, int(buffer.index.starts[at]))):
-                    return at + 1
-            known = len(buffer.index)
-            self.fill(known + 1)
+            for position in range(checked, len(buffer.index)):
+                if self.columns.ends_delivery(
+                    frame_at(buffer.data, int(buffer.index.starts[position]))
+                ):
+                    return position + 1
+            checked = len(buffer.index)
+            if self.connection.clock.monotonic() > until:
+                raise self.timed_out(self.next)
+            self.fill(checked + 1)
 
     def fill(self, frames: int = 1) -> None:
         """Wait until the buffer holds a batch, and at least `frames` transfers."""
         buffer, connection = self.connection.buffer, self.connection
         target = max(frames, min(self.options.batch_rows, self.last - self.next))
-        since, checked = connection.clock.monotonic(), False
+        began = since = connection.clock.monotonic()
+        checked = False
         while True:
             self.client.renew_token()
             held = len(buffer.index)
             full = buffer.end >= self.options.batch_bytes and held >= frames
-            if held >= target or full:
+            # Events that trickle in are returned at the deadline, and not when a batch is full.
+            late = held >= frames and connection.clock.monotonic() - began > self.options.deadline_s
+            if held >= target or full or late:
                 return
             wait_s = self.options.deadline_s
             if not checked:
                 wait_s = min(CHECK_AFTER_S, wait_s / 2)
-            came = connection.receive_frames(since + wait_s, self.read_bytes(held, target))
+            received = connection.receive_frames(since + wait_s, self.read_bytes(held, target))
             connection.check(self.link)
             if len(buffer.index) > held:
                 since, checked = connection.clock.monotonic(), False
-            elif not came and held >= frames:
-                return  # its sequence numbers may show why no more arrives
-            elif not came and not checked:
+            elif not received and held >= frames:
+                return  # the sequence numbers of the held events may show a gap
+            elif not received and not checked:
                 self.check_available(self.next + held, self.options.deadline_s - wait_s)
                 checked = True
-            elif not came:
-                raise RangeTimeout(
-                    self.partition, self.next + held, self.last, self.options.deadline_s
-                )
+            elif not received:
+                raise self.timed_out(self.next + held)
+
+    def timed_out(self, sequence: int) -> RangeTimeout:
+        return RangeTimeout(self.partition, sequence, self.last, self.options.deadline_s)
 
     def read_bytes(self, held: int, target: int) -> int:
-        """The number of bytes to receive at once: about the missing ones."""
+        """The number of bytes to receive at once: the estimated size of the missing frames."""
         if held:
             self.mean_bytes = self.connection.buffer.index.end / held
         return int((target - held) * self.mean_bytes)
@@ -250,10 +282,10 @@ class RangeReader:
 
     def check(self, sequence: IntArray) -> None:
         """Raise unless the sequence numbers are consecutive."""
-        wrong = np.flatnonzero(sequence != np.arange(self.next, self.next + len(sequence)))
-        if not len(wrong):
+        mismatches = np.flatnonzero(sequence != np.arange(self.next, self.next + len(sequence)))
+        if not len(mismatches):
             return
-        expected, received = self.next + int(wrong[0]), int(sequence[wrong[0]])
+        expected, received = self.next + int(mismatches[0]), int(sequence[mismatches[0]])
         if received > expected:
             raise EventsGone(self.partition, expected, received)
         raise RemoteProtocolError(
@@ -268,10 +300,10 @@ class RangeReader:
             self.connection.feed(frame)
         for delivery_id in columns.unsettled:
             session.accept(delivery_id)
-        # As Session.on_transfer and ReceiverLink.count_one do for a single frame.
-        own = columns.frames - len(columns.other_frames)
-        session.next_incoming_id = credit.advance(session.next_incoming_id or 0, own)
-        session.incoming_window -= own
+        # As Session.on_transfer and ReceiverLink.count_delivery do for a single frame.
+        own_frames = columns.frames - len(columns.other_frames)
+        session.next_incoming_id = credit.advance(session.next_incoming_id or 0, own_frames)
+        session.incoming_window -= own_frames
         used = len(columns) + columns.aborted
         link.delivery_count = credit.advance(link.delivery_count, used)
         link.credit -= used
@@ -280,9 +312,9 @@ class RangeReader:
         self.connection.flush()
 
     def grant_credit(self) -> None:
-        """Grant credit for the rest of the range, up to a window, at half of it."""
-        left = self.last - self.next
-        if self.link.credit < min(left, self.window // 2):
-            self.link.grant(min(left, self.window))
+        """Grant credit for the rest of the range, at most a window, when half of it is used."""
+        remaining = self.last - self.next
+        if self.link.credit < min(remaining, self.window // 2):
+            self.link.grant(min(remaining, self.window))
         elif credit.needs_topping_up(self.link.session.incoming_window, INCOMING_WINDOW):
             self.link.session.send_flow()

@@ -35,19 +35,19 @@ class Stream(Protocol):
 def open_stream(route: Route, timeout_s: float, context: ssl.SSLContext | None = None) -> Stream:
     """Open a stream along a route. Each step may take `timeout_s`."""
     try:
-        opened = open_socket(route, timeout_s, context)
+        connected = open_socket(route, timeout_s, context)
     except OSError as failed:
         raise connection_error(route, failed) from None
     if not route.websocket:
-        return opened
+        return connected
     # Imported here because most connections use no WebSocket.
     from pumphouse.client.bulk.websocket_stream import WebSocketStream
 
-    stream = WebSocketStream(opened, route)
+    stream = WebSocketStream(connected, route)
     try:
-        stream.shake_hands()
+        stream.shake_hands(timeout_s)
     except BaseException:
-        opened.close()
+        connected.close()
         raise
     return stream
 

@@ -1,4 +1,4 @@
-"""The token of a blocking connection: put on opening, and renewed before it expires.
+"""The token of a blocking connection: sent when it opens, and renewed before it expires.
 
     Credential -> request_token -> BlockingToken.put, renew -> put-token on $cbs
                   ^^^^^^^^^^^^^ this module ^^^^^^^^^^^^^^^^
@@ -32,7 +32,7 @@ class BlockingToken:
         self.resource = resource
         self.clock = clock
         self.renew_at = 0.0
-        self._renewal: str | None = None  # the request that puts the next one
+        self._renewal: str | None = None  # id of the pending renewal request
 
     def put(self, connection: BlockingConnection) -> None:
         """Put a token on a new connection, and wait until the hub accepts it."""
@@ -40,7 +40,7 @@ class BlockingToken:
         self.settle(connection, self.send(connection))
 
     def renew(self, connection: BlockingConnection) -> None:
-        """Renew the token when it is due. A given signature cannot be renewed."""
+        """Renew the token when it is due, if the credential can issue another one."""
         if self._renewal is not None and connection.has_reply(self._renewal):
             self.settle(connection, self._renewal)
             self._renewal = None
@@ -49,7 +49,7 @@ class BlockingToken:
             self._renewal = self.send(connection)
 
     def send(self, connection: BlockingConnection) -> str:
-        """Send a new token; returns the number of the request."""
+        """Send a new token; returns the id of the request."""
         now = self.clock.now()
         token = request_token(self.credential, self.resource, now)
         self.renew_at = renewal_at(now, token.expires_at)
@@ -61,10 +61,10 @@ class BlockingToken:
         }
         return connection.request(CBS, request, token.text)
 
-    def settle(self, connection: BlockingConnection, number: str) -> None:
+    def settle(self, connection: BlockingConnection, request_id: str) -> None:
         """Wait for the reply; AuthError if the hub refuses the token."""
         try:
-            connection.reply(number, CBS)
+            connection.reply(request_id, CBS)
         except AuthError as refused:
             text = f"{connection.address} does not accept the {self.credential.name}"
             raise AuthError(f"{text}: {refused.description}", refused.status) from None
@@ -81,17 +81,17 @@ def check_blocking(credential: Any) -> None:
 
 def request_token(credential: Credential, resource: str, now: float) -> Token:
     """A token. It is requested in another thread, because this one may run an event loop."""
-    made: Future[Token] = Future()
+    future: Future[Token] = Future()
 
-    def make() -> None:
+    def request() -> None:
         try:
-            made.set_result(asyncio.run(credential.token(resource, now)))
+            future.set_result(asyncio.run(credential.token(resource, now)))
         except BaseException as failed:
-            made.set_exception(failed)
+            future.set_exception(failed)
 
-    threading.Thread(target=make, name="token", daemon=True).start()
+    threading.Thread(target=request, name="token", daemon=True).start()
     try:
-        return made.result(TOKEN_REQUEST_S + 5)
+        return future.result(TOKEN_REQUEST_S + 5)
     except TimeoutError:
         raise AuthError(
             f"the {credential.name} did not arrive within {TOKEN_REQUEST_S:g} s"

@@ -10,13 +10,14 @@ buffer of the caller.
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from contextlib import suppress
 
 from websockets.frames import Frame
 from websockets.protocol import CONNECTING, OPEN
 
-from pumphouse.client.native.websocket import handshake_failed
+from pumphouse.client.native.websocket import handshake_failed, reason_of_close
 from pumphouse.client.routes import Route
 from pumphouse.errors import ConnectionFailed
 from pumphouse.websocket_transport import AMQP, NORMAL, make_client_protocol, payload_of
@@ -31,39 +32,46 @@ class WebSocketStream:
         self.socket = opened
         self.route = route
         self.protocol = make_client_protocol(route.url)
-        self._waiting: deque[memoryview] = deque()  # payloads that are not received yet
+        self._waiting: deque[memoryview] = deque()  # payloads that `recv_into` has not returned yet
 
-    def shake_hands(self) -> None:
+    def shake_hands(self, timeout_s: float) -> None:
+        """Open the WebSocket. The timeout bounds the whole handshake, not each read."""
+        until_s = time.monotonic() + timeout_s
         self.protocol.send_request(self.protocol.connect())
         try:
             self.flush()
             while self.protocol.state is CONNECTING and self.protocol.handshake_exc is None:
-                self.take_in()
+                # A timeout of zero would mean a socket that does not block.
+                self.socket.settimeout(max(0.001, until_s - time.monotonic()))
+                self.read_socket()
         except TimeoutError:
-            raise self.refused("no response in time") from None
+            raise self.handshake_error("no response in time") from None
         except OSError as failed:
-            raise self.refused(f"the connection broke ({failed.strerror or failed})") from None
+            raise self.handshake_error(
+                f"the connection broke ({failed.strerror or failed})"
+            ) from None
         if self.protocol.handshake_exc is not None:
-            raise self.refused(f"{self.protocol.handshake_exc}")
+            raise self.handshake_error(f"{self.protocol.handshake_exc}")
         if self.protocol.state is not OPEN:
-            raise self.refused("the connection was closed")
+            raise self.handshake_error(reason_of_close(self.protocol))
         if self.protocol.subprotocol != AMQP:
-            raise self.refused("the server does not offer the subprotocol amqp")
+            raise self.handshake_error("the server does not offer the subprotocol amqp")
 
-    def refused(self, what: str) -> ConnectionFailed:
-        return handshake_failed(self.route, what)
+    def handshake_error(self, problem: str) -> ConnectionFailed:
+        return handshake_failed(self.route, problem)
 
-    # -- what a stream does -----------------------------------------------------------------------
+    # -- the Stream protocol ----------------------------------------------------------------------
 
     def settimeout(self, seconds: float, /) -> None:
         self.socket.settimeout(seconds)
 
     def recv_into(self, buffer: memoryview, /) -> int:
         if not self._waiting:
-            if not self.take_in():
+            if not self.read_socket():
                 return 0
             if not self._waiting:
-                # A part of a frame, or a ping: the caller may try again before its deadline.
+                self.check_open()
+                # Only a part of a frame or a ping arrived: the caller retries until its deadline.
                 raise TimeoutError
         filled = 0
         while self._waiting and filled < len(buffer):
@@ -74,6 +82,12 @@ class WebSocketStream:
             if count < len(piece):
                 self._waiting.appendleft(piece[count:])
         return filled
+
+    def check_open(self) -> None:
+        """Raise if the server broke the rules or closed the WebSocket, even with an open socket."""
+        if self.protocol.state is not OPEN:
+            reason = reason_of_close(self.protocol)
+            raise ConnectionFailed(f"the connection to {self.route.address} broke ({reason})")
 
     def sendall(self, data: bytes, /) -> None:
         if self.protocol.state is not OPEN:
@@ -92,8 +106,8 @@ class WebSocketStream:
 
     # -- frames -----------------------------------------------------------------------------------
 
-    def take_in(self) -> bool:
-        """Read once from the socket and queue the payloads; False at the end."""
+    def read_socket(self) -> bool:
+        """Read once from the socket and queue the payloads; False after the peer has closed."""
         data = self.socket.recv(READ_BYTES)
         if data:
             self.protocol.receive_data(data)
@@ -101,11 +115,11 @@ class WebSocketStream:
             self.protocol.receive_eof()
         for event in self.protocol.events_received():
             if isinstance(event, Frame):
-                self.keep(event)
+                self.queue_payload(event)
         self.flush()
         return bool(data)
 
-    def keep(self, frame: Frame) -> None:
+    def queue_payload(self, frame: Frame) -> None:
         payload = payload_of(frame, self.protocol)
         if payload is not None:
             self._waiting.append(memoryview(payload))

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 from warnings import warn
 
-# Version 0.1 had these names in a module of this name.
+# In version 0.1, pumphouse.client.native was a module that defined these names.
 _RENAMED = {
     "Client": ("pumphouse.client.native.client", "NativeClient"),
     "WireOptions": ("pumphouse.client.native.connection", "ConnectionOptions"),

@@ -43,7 +43,7 @@ class NativeClient(HubClient):
     """A client of one hub, or without a hub name of a namespace, over one connection.
 
     `connection` is a connection string, or the host of a namespace if a `credential` is given. A
-    broken connection is reopened as `retry` allows. `first_retry` replaces it for the first
+    broken connection is reopened as `retry` allows. `first_retry` replaces `retry` for the first
     connection, where an immediate error may be preferable. `options` holds timeouts and the clock.
     """
 

@@ -24,8 +24,9 @@ from warnings import warn
 
 from pumphouse.amqp import credit
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.connection import CLIENT, Limits
+from pumphouse.amqp.connection import CLIENT
 from pumphouse.amqp.connection import Connection as AmqpConnection
+from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import RECEIVER, Attach, Error, Open
 from pumphouse.amqp.session import Session
@@ -51,6 +52,9 @@ log = logging.getLogger("pumphouse.client")
 
 FRAME_BYTES_MAX = 1 << 20  # as the official client: most events fit into one frame
 WRITE_HIGH_WATER = 1 << 20
+# Batches stop at the high-water mark, but responses to the hub do not. A hub that requests
+# responses without end and does not read them must not fill the memory.
+WRITE_BYTES_MAX = 64 << 20
 TICK_S = 1.0
 
 
@@ -61,11 +65,12 @@ class ConnectionOptions:
     connect_s: float = 10.0  # for opening the connection
     answer_s: float = 30.0  # for the response to an attach, a request or a send
     close_s: float = 2.0  # for closing the connection
-    idle_s: float = 60.0  # without data for this long the hub is taken for dead
+    idle_s: float = 60.0  # after this time without data the connection is taken for dead
     frame_bytes_max: int = FRAME_BYTES_MAX
     clock: Clock = field(default_factory=SystemClock, compare=False)
     rng: Random = field(default_factory=Random, compare=False)  # for the jitter of retries
-    pause: Callable[[float], object] = field(default=time.sleep, compare=False)  # of bulk readers
+    # Sleeps between the retries of a bulk client, which is blocking.
+    pause: Callable[[float], object] = field(default=time.sleep, compare=False)
 
 
 class LinkHandler(Protocol):
@@ -118,7 +123,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def session(self) -> Session:
-        assert self._session is not None, "connect() returns a connection that has one"
+        assert self._session is not None, "connect() returns a connection with a session"
         return self._session
 
     # -- links ------------------------------------------------------------------------------------
@@ -147,11 +152,11 @@ class Connection(asyncio.Protocol):
         """Detach a link and wait for the response of the hub."""
         if self.failure is not None or not link.attached:
             return
-        left = self._detaching[link] = self.loop.create_future()
+        detached = self._detaching[link] = self.loop.create_future()
         self.drop(link)
         try:
             async with self.within(self.options.close_s, "respond to a detach"):
-                await left
+                await detached
         finally:
             self._detaching.pop(link, None)
 
@@ -248,6 +253,9 @@ class Connection(asyncio.Protocol):
             # Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 do not pause us here (CVE-2024-12254).
             # Setting the limit again makes them check it.
             self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        if not self.writable and self.transport.get_write_buffer_size() > WRITE_BYTES_MAX:
+            self.fail(ConnectionFailed(f"{self.address} does not read what we send"))
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -283,9 +291,7 @@ class Connection(asyncio.Protocol):
                 if not self.ready.done():
                     self.ready.set_result(None)
             case amqp.Ended():
-                self.fail(
-                    ConnectionFailed(f"{self.address} ended the session{reason_text(event.error)}")
-                )
+                self.on_ended(event)
             case amqp.Closed():
                 reason = reason_text(event.error)
                 self.fail(ConnectionFailed(f"{self.address} closed the connection{reason}"))
@@ -293,29 +299,37 @@ class Connection(asyncio.Protocol):
                 refusal = "The client accepts no links."
                 event.link.refuse(Error(condition="amqp:not-allowed", description=refusal))
 
+    def on_ended(self, event: amqp.Ended) -> None:
+        """Break the connection. The session has forgotten its links: notify their handlers."""
+        cause = ConnectionFailed(f"{self.address} ended the session{reason_text(event.error)}")
+        self.fail(cause)
+        for link in event.links:
+            if link.user is not None:
+                link.user.on_lost(cause)
+
     def on_disposition(self, disposition: amqp.Disposed) -> None:
         """Complete the futures of settled deliveries. They are few, so all are checked."""
         if disposition.role != RECEIVER or not disposition.settled:
             return
-        reach = credit.distance(disposition.first, disposition.last)
+        last_distance = credit.distance(disposition.first, disposition.last)
         for delivery_id in list(self._outcomes):
-            if 0 <= credit.distance(disposition.first, delivery_id) <= reach:
+            if 0 <= credit.distance(disposition.first, delivery_id) <= last_distance:
                 _, outcome = self._outcomes.pop(delivery_id)
                 if not outcome.done():
                     outcome.set_result(disposition.state)
 
     def on_attached(self, event: amqp.Attached) -> None:
         # A refusal has no source or target of the hub; a detach with the reason follows.
-        own = event.attach.source if event.link.role == RECEIVER else event.attach.target
+        hub_end = event.attach.source if event.link.role == RECEIVER else event.attach.target
         response = self._attaching.get(event.link)
-        if own is not None and response is not None and not response.done():
+        if hub_end is not None and response is not None and not response.done():
             response.set_result(event.attach)
 
     def on_detached(self, event: amqp.Detached) -> None:
-        left, response = self._detaching.get(event.link), self._attaching.get(event.link)
-        if left is not None:
-            if not left.done():
-                left.set_result(None)
+        detached, response = self._detaching.get(event.link), self._attaching.get(event.link)
+        if detached is not None:
+            if not detached.done():
+                detached.set_result(None)
         elif response is not None and not response.done():
             fail_future(response, error_from(event.error))
         else:
@@ -323,9 +337,9 @@ class Connection(asyncio.Protocol):
 
     def on_link_lost(self, link: Link, cause: PumphouseError) -> None:
         """Fail the pending deliveries of a detached link, and notify its handler."""
-        waiting = [number for number, (sent_on, _) in self._outcomes.items() if sent_on is link]
-        for number in waiting:
-            fail_future(self._outcomes.pop(number)[1], cause)
+        pending = [key for key, (sent_on, _) in self._outcomes.items() if sent_on is link]
+        for delivery_id in pending:
+            fail_future(self._outcomes.pop(delivery_id)[1], cause)
         if link.user is not None:
             link.user.on_lost(cause)
 
@@ -338,7 +352,7 @@ class Connection(asyncio.Protocol):
         return [link.user for link in links if link.user is not None]
 
     def fail(self, cause: PumphouseError) -> None:
-        """Break the connection, once: fail all waiting futures and send nothing more."""
+        """Break the connection: fail all waiting futures and close. Later calls do nothing."""
         if self.failure is not None:
             return
         self.failure = cause
@@ -357,15 +371,15 @@ class Connection(asyncio.Protocol):
     # -- time -------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Send a heartbeat in time, and detect a dead hub."""
+        """Send a heartbeat if one is due, and detect a dead hub."""
         now = self.loop.time()
         if now - self.received_at > self.options.idle_s:
-            silent = f"no data from {self.address} for {self.options.idle_s:g} s"
-            self.fail(ConnectionFailed(f"{silent}; the connection is taken for dead"))
+            problem = f"no data from {self.address} for {self.options.idle_s:g} s"
+            self.fail(ConnectionFailed(f"{problem}; the connection is taken for dead"))
             self.transport.abort()
             return
         remote = self.amqp.remote
-        # At half of the idle timeout of the hub, one heartbeat may be late.
+        # Every half of the hub's idle timeout, so that one heartbeat may be late.
         if remote and remote.idle_time_out and now - self.sent_at >= remote.idle_time_out / 2000:
             self.amqp.heartbeat()
             self.flush()

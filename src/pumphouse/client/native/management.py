@@ -13,6 +13,7 @@ unknown.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from reprlib import repr as short
 from typing import Any
 
 from pumphouse.amqp.types import Array, Int
@@ -29,6 +30,10 @@ GROUP = "com.microsoft:consumergroup"
 FAULT = "pumphouse:fault"
 
 NAMESPACE = ""  # the path of the whole namespace
+# Several times what the service allows. Callers open a reader for each partition.
+PARTITIONS_MAX = 10_000
+# The exceptions that a reply with missing or wrong fields can cause.
+READ_ERRORS = (KeyError, TypeError, ValueError, OverflowError)
 READ_OPERATIONS = ("READ", "QUERY")
 
 
@@ -38,8 +43,12 @@ class NativeManagement:
     def __init__(self, connection: ReconnectingConnection) -> None:
         self.connection = connection
 
+    @property
+    def address(self) -> str:
+        return self.connection.settings.route.address
+
     async def hub(self, name: str) -> HubProperties:
-        return parse_hub(await self.request("READ", HUB, name, name=name))
+        return parse_hub(await self.request("READ", HUB, name, name=name), self.address)
 
     async def partition(self, hub: str, partition: str) -> PartitionProperties:
         return await self.connection.run_with_retries(
@@ -48,22 +57,23 @@ class NativeManagement:
 
     async def hubs(self) -> list[HubProperties]:
         reply = await self.request("QUERY", HUB, NAMESPACE)
-        return [parse_hub(item) for item in list_items(reply)]
+        return [parse_hub(item, self.address) for item in list_items(reply, self.address)]
 
     async def create_hub(self, name: str, partitions: int) -> HubProperties:
         fields = {"name": name, "partition_count": Int(partitions)}
-        return parse_hub(await self.request("CREATE", HUB, NAMESPACE, **fields))
+        return parse_hub(await self.request("CREATE", HUB, NAMESPACE, **fields), self.address)
 
     async def grow_hub(self, name: str, partitions: int) -> HubProperties:
         """Raise the number of partitions of a hub."""
         fields = {"name": name, "partition_count": Int(partitions)}
-        return parse_hub(await self.request("UPDATE", HUB, name, **fields))
+        return parse_hub(await self.request("UPDATE", HUB, name, **fields), self.address)
 
     async def delete_hub(self, name: str) -> None:
         await self.request("DELETE", HUB, NAMESPACE, name=name)
 
     async def groups(self, hub: str) -> list[str]:
-        return [str(name) for name in list_items(await self.request("QUERY", GROUP, hub, name=hub))]
+        reply = await self.request("QUERY", GROUP, hub, name=hub)
+        return [str(name) for name in list_items(reply, self.address)]
 
     async def create_group(self, hub: str, group: str) -> None:
         await self.request("CREATE", GROUP, hub, name=hub, group=group)
@@ -72,23 +82,31 @@ class NativeManagement:
         await self.request("DELETE", GROUP, hub, name=hub, group=group)
 
     async def faults(self) -> list[dict[str, Any]]:
-        return [dict(item) for item in list_items(await self.request("QUERY", FAULT, NAMESPACE))]
+        reply = await self.request("QUERY", FAULT, NAMESPACE)
+        try:
+            return [dict(item) for item in list_items(reply, self.address)]
+        except READ_ERRORS:
+            raise unexpected_reply(reply, self.address) from None
 
     async def plan_fault(self, **fault: Any) -> int:
-        """Plan a fault on an embedded hub; the returned number cancels it."""
-        return int(await self.request("CREATE", FAULT, NAMESPACE, **fault))
+        """Plan a fault on an embedded hub; returns the number that `cancel_fault` takes."""
+        reply = await self.request("CREATE", FAULT, NAMESPACE, **fault)
+        try:
+            return int(reply)
+        except READ_ERRORS:
+            raise unexpected_reply(reply, self.address) from None
 
     async def cancel_fault(self, number: int | None = None) -> None:
         """Cancel one fault, or all of them."""
         await self.request("DELETE", FAULT, NAMESPACE, **({} if number is None else {"id": number}))
 
     async def request(self, operation: str, kind: str, path: str, **fields: Any) -> Any:
-        def once(authorized: AuthorizedConnection) -> Awaitable[Any]:
+        def attempt(authorized: AuthorizedConnection) -> Awaitable[Any]:
             return request_once(authorized, operation, kind, path, **fields)
 
         if operation in READ_OPERATIONS:
-            return await self.connection.run_with_retries(once)
-        return await once(await self.connection.connect())
+            return await self.connection.run_with_retries(attempt)
+        return await attempt(await self.connection.connect())
 
 
 async def request_once(
@@ -104,27 +122,30 @@ async def request_partition(
     authorized: AuthorizedConnection, hub: str, partition: str
 ) -> PartitionProperties:
     reply = await request_once(authorized, "READ", PARTITION, hub, name=hub, partition=partition)
-    return parse_partition(reply)
+    return parse_partition(reply, authorized.connection.address)
 
 
-def list_items(reply: Any) -> list[Any]:
-    """The items of an AMQP list or array."""
+def list_items(reply: Any, address: str) -> list[Any]:
+    """The items of an AMQP list or array in a reply of the hub at this address."""
     if isinstance(reply, Array):
         return list(reply.items)
     if not isinstance(reply, list):
-        raise unexpected_reply(reply)
+        raise unexpected_reply(reply, address)
     return reply
 
 
-def parse_hub(reply: Any) -> HubProperties:
+def parse_hub(reply: Any, address: str) -> HubProperties:
     try:
-        ids = tuple(str(item) for item in list_items(reply["partition_ids"]))
+        items = list_items(reply["partition_ids"], address)
+        if len(items) > PARTITIONS_MAX:
+            raise too_many_partitions(len(items), address)
+        ids = tuple(map(str, items))
         return HubProperties(str(reply["name"]), int(reply["created_at"]), ids)
-    except (KeyError, TypeError, ValueError):
-        raise unexpected_reply(reply) from None
+    except READ_ERRORS:
+        raise unexpected_reply(reply, address) from None
 
 
-def parse_partition(reply: Any) -> PartitionProperties:
+def parse_partition(reply: Any, address: str) -> PartitionProperties:
     try:
         return PartitionProperties(
             hub=str(reply["name"]),
@@ -135,10 +156,15 @@ def parse_partition(reply: Any) -> PartitionProperties:
             last_enqueued_ms=int(reply["last_enqueued_time_utc"]),
             empty=bool(reply["is_partition_empty"]),
         )
-    except (KeyError, TypeError, ValueError):
-        raise unexpected_reply(reply) from None
+    except READ_ERRORS:
+        raise unexpected_reply(reply, address) from None
 
 
-def unexpected_reply(reply: Any) -> RemoteProtocolError:
-    text = f"invalid reply of $management: {reply!r:.100}"
+def unexpected_reply(reply: Any, address: str) -> RemoteProtocolError:
+    text = f"invalid reply of {address}/$management: {short(reply)}"
     return RemoteProtocolError(text, "amqp:invalid-field")
+
+
+def too_many_partitions(count: int, address: str) -> RemoteProtocolError:
+    text = f"{address} reports a hub with {count} partitions; the limit is {PARTITIONS_MAX}"
+    return RemoteProtocolError(text, "amqp:resource-limit-exceeded")

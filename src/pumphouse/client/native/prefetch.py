@@ -1,7 +1,7 @@
 """Computes the credit of a reader, bounded in events and in bytes.
 
 Credit counts events, but memory is limited in bytes. So credit is derived from the size of recent
-events. Events beyond the byte limit, because they have grown, are not buffered: the reader detaches
+events. If events become larger, those beyond the byte limit are not buffered: the reader detaches
 and later resumes after the last buffered event.
 
     buffered events, their size -> credit_for -> flow
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SIZE_GUESS = 64 * 1024  # of an event, before the first one: an upper estimate
+SIZE_GUESS = 64 * 1024  # assumed size of an event until one arrives; larger than most
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Bounds:
         return max(0 if waiting else 1, events)
 
 
-def guess_size(before: int, largest: int) -> int:
-    """The expected size of the next events: the largest recent one, decaying fast."""
-    return max(largest, (before + largest) // 2, 1)
+def guess_size(previous: int, largest: int) -> int:
+    """The expected size of the next events: it rises at once and falls by half the difference."""
+    return max(largest, (previous + largest) // 2, 1)
 
 
 def credit_for(
@@ -42,8 +42,9 @@ def credit_for(
 ) -> int | None:
     """The credit to grant now; None to leave it unchanged.
 
-    It is raised after half of it is used and received, so flows are rare and the hub never stalls.
-    It is lowered if events have become too large for the current credit.
+    The credit is raised when the room in the buffer exceeds it by at least half of the full credit:
+    flows are then rare, and the hub still has credit. The credit is lowered if events have become
+    so large that the buffer has no room for that many.
     """
     room = bounds.room(waiting, waiting_bytes, size)
     if room - credit >= max(1, bounds.full(size) // 2):

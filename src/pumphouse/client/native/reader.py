@@ -1,8 +1,8 @@
 """Reads one partition, in order and without gaps, over as many links as needed.
 
 Buffered events survive the loss of a link; the next link starts after the last buffered event. So
-no event is missed or returned twice. The start position is resolved before the first attach:
-"latest" is looked up once and then is a number, so a break before the first event skips nothing.
+no event is missed or returned twice. "latest" is resolved to a sequence number before the first
+attach, so no event is skipped if the connection breaks before the first event arrives.
 
     Connection -> NativeReader.on_run -> buffer -> receive -> decode_events -> Event
                   ^^^^^^^^^^^^ this module
@@ -30,7 +30,7 @@ from pumphouse.client.native.reconnect import AuthorizedConnection, Reconnecting
 from pumphouse.client.positions import partition_end, position_after, position_after_all
 from pumphouse.client.retries import failure_to_raise
 from pumphouse.client.selectors import filter_for
-from pumphouse.errors import AuthError, LocalProtocolError, PumphouseError
+from pumphouse.errors import AuthError, LocalProtocolError, PumphouseError, RemoteProtocolError
 from pumphouse.events import Event, Position
 
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
@@ -49,27 +49,39 @@ class NativeReader:
         self.start = options.position  # resolved by `open`
         self.link: ReceiverLink | None = None
         self.link_connection: Connection | None = None  # of the link
-        self._bounds = Bounds(options.prefetch, options.prefetch_bytes_max)
+        self._last_bounds = Bounds(options.prefetch, options.buffer_bytes)
         self._buffer: deque[bytes] = deque()
         self._bytes = 0  # in the buffer
         self._size_estimate = SIZE_GUESS  # of the next events
         self._last: Event | None = None  # returned by receive
-        self._newest: bytes | None = None  # its message, which contains the partition end
+        self._newest: bytes | None = None  # the message of `_last`; it contains the partition end
         self._wakeup = asyncio.Event()
         self._failure: Exception | None = None  # permanent
         self._attach_failure: PumphouseError | None = None  # detached during the attach
         self._reattaching: asyncio.Task[None] | None = None
         self._failures = 0  # consecutive
-        self._since = 0.0  # when the link was attached
+        self._attached_at = 0.0  # monotonic time
 
     def __repr__(self) -> str:
         state = "lost" if self._failure else "attached" if self.link else "detached"
         return f"<NativeReader {self.address} {state} {len(self._buffer)} waiting>"
 
     @property
+    def buffered_events(self) -> int:
+        return len(self._buffer)
+
+    @property
     def end(self) -> PartitionEnd | None:
         """The newest event of the partition that the hub has reported."""
         return None if self._newest is None else partition_end(self._newest)
+
+    @property
+    def _bounds(self) -> Bounds:
+        """The limits of the buffer as they are now."""
+        limit = self.options.buffer_bytes
+        if limit != self._last_bounds.bytes:
+            self._last_bounds = Bounds(self.options.prefetch, limit)
+        return self._last_bounds
 
     # -- attaching --------------------------------------------------------------------------------
 
@@ -101,7 +113,7 @@ class NativeReader:
         assert isinstance(link, ReceiverLink)
         link.take_runs()
         self.link, self.link_connection = link, authorized.connection
-        self._since = self.connection.settings.options.clock.monotonic()
+        self._attached_at = self.connection.settings.options.clock.monotonic()
         self.top_up()
 
     def properties(self) -> dict[Any, Any] | None:
@@ -116,7 +128,7 @@ class NativeReader:
         """The position after the last event that has arrived."""
         last = self._last
         if self._buffer:
-            last = decode_events([self._buffer[-1]], self.options.partition)[0]
+            last = self.decode([self._buffer[-1]])[0]
         return self.start if last is None else position_after(last)
 
     # -- receiving --------------------------------------------------------------------------------
@@ -146,12 +158,19 @@ class NativeReader:
         taken = list(buffer if count == len(buffer) else islice(buffer, count))
         if not taken:
             return []
-        events = decode_events(taken, self.options.partition)
+        events = self.decode(taken)
         self._last = events[-1]
         if self.options.track_end:
             self._newest = taken[-1]
         self.discard(taken)
         return events
+
+    def decode(self, payloads: Sequence[bytes]) -> list[Event]:
+        try:
+            return decode_events(payloads, self.options.partition)
+        except RemoteProtocolError as wrong:
+            sent = f"{self.connection.settings.route.address} sent an invalid event of"
+            raise RemoteProtocolError(f"{sent} {self.address}: {wrong}", wrong.condition) from None
 
     def discard(self, taken: Sequence[bytes]) -> None:
         if len(taken) == len(self._buffer):
@@ -205,6 +224,10 @@ class NativeReader:
     def on_run(self, payloads: list[bytes]) -> None:
         if self._failure is not None:
             return
+        # The hub may still use credit that we have taken back since: at most a second full buffer.
+        if len(self._buffer) + len(payloads) > 2 * self.options.prefetch:
+            self.refuse_excess()
+            return
         sizes = list(map(len, payloads))
         self._size_estimate = guess_size(self._size_estimate, max(sizes))
         total = sum(sizes)
@@ -217,8 +240,15 @@ class NativeReader:
         self._wakeup.set()
         self.top_up()
 
+    def refuse_excess(self) -> None:
+        """End the reader: the hub does not respect its credit, which bounds the buffer."""
+        address = self.connection.settings.route.address
+        self.release_link()
+        text = f"{address} sent more events of {self.address} than the reader has requested"
+        self.fail(RemoteProtocolError(text, "amqp:link:transfer-limit-exceeded"))
+
     def buffer_some(self, payloads: Sequence[bytes]) -> None:
-        """Buffer up to the byte limit and release the link: the rest is read again."""
+        """Buffer payloads up to the byte limit; beyond it, release the link and drop the others."""
         for payload in payloads:
             if self._bytes >= self._bounds.bytes:
                 self.release_link()
@@ -254,7 +284,7 @@ class NativeReader:
             cause, self._failures, self.connection.settings.retry, resumed=True
         )
         if isinstance(cause, AuthError) and self._failures == 1:
-            # A token that expired while the machine slept is put again, once.
+            # The token may have expired while the machine slept: put a new one, once.
             self.invalidate_token()
             error = None
         if error is None:
@@ -264,7 +294,7 @@ class NativeReader:
 
     def count_failure(self) -> None:
         """Count a failure; a link that lasted for the longest delay resets the count."""
-        lasted_s = self.connection.settings.options.clock.monotonic() - self._since
+        lasted_s = self.connection.settings.options.clock.monotonic() - self._attached_at
         if lasted_s >= self.connection.settings.retry.most_s:
             self._failures = 0
         self._failures += 1

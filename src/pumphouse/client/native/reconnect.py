@@ -211,7 +211,7 @@ class ReconnectingConnection:
         log.debug("%s", line(event, address=address, failures=failures, cause=failed))
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until the client is closed."""
+        """Wait; return early if the client is closed."""
         sleeping = asyncio.create_task(self.settings.options.clock.sleep(seconds), name="pause")
         closing = asyncio.create_task(self._closed.wait(), name="pause")
         try:

@@ -24,6 +24,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.performatives import RECEIVER, SENDER, SETTLED, Source, Target
+from pumphouse.client.errors import shortened
 from pumphouse.client.native.connection import Connection, fail_future
 from pumphouse.errors import (
     AmqpError,
@@ -85,30 +86,30 @@ class RequestClient:
 
     async def request(self, application: Mapping[str, Any], value: Any = None) -> Any:
         """Send a request; returns the value of the reply, or raises its error."""
-        number = str(next(self._numbers))
+        request_id = str(next(self._numbers))
         message = Message(
-            properties=Properties(message_id=number, reply_to=self.reply_address),
+            properties=Properties(message_id=request_id, reply_to=self.reply_address),
             application=dict(application),
             value=value,
         )
         async with self.connection.within(
             self.connection.options.answer_s, f"respond on {self.node}"
         ):
-            reply = await self.exchange(number, encode_message(message))
+            reply = await self.exchange(request_id, encode_message(message))
         return reply_value(reply)
 
-    async def exchange(self, number: str, request: bytes) -> Message:
+    async def exchange(self, request_id: str, request: bytes) -> Message:
         while not self.has_room_for_request():
             self._room_changed.clear()
             await self._room_changed.wait()
         reply_future: asyncio.Future[Message] = self.connection.loop.create_future()
-        self._pending[number] = reply_future
+        self._pending[request_id] = reply_future
         try:
             self.request_link.send(request, message_format=SINGLE_FORMAT)
             self.connection.flush()
             return await reply_future
         finally:
-            self._pending.pop(number, None)
+            self._pending.pop(request_id, None)
             self._room_changed.set()
 
     def has_room_for_request(self) -> bool:
@@ -124,8 +125,8 @@ class RequestClient:
         except RemoteProtocolError as malformed:
             self.on_lost(malformed)
             return
-        number = reply.properties.correlation_id if reply.properties else None
-        reply_future = self._pending.get(number) if isinstance(number, str) else None
+        request_id = reply.properties.correlation_id if reply.properties else None
+        reply_future = self._pending.get(request_id) if isinstance(request_id, str) else None
         if reply_future is not None and not reply_future.done():
             reply_future.set_result(reply)
 
@@ -150,7 +151,8 @@ def reply_value(reply: Message) -> Any:
         return reply.value
     text = fields.get("status-description") or fields.get("statusDescription") or f"status {status}"
     condition = fields.get("error-condition") or fields.get("errorCondition")
-    raise error_for_status(status, str(text), str(condition or "amqp:internal-error"))
+    shown = shortened(str(condition or "amqp:internal-error"))
+    raise error_for_status(status, shortened(str(text)), shown)
 
 
 def error_for_status(status: Any, text: str, condition: str) -> PumphouseError:

@@ -1,14 +1,14 @@
 """Sends to one partition, or to a hub that chooses the partition, over as many links as needed.
 
-Several batches may be pending at once, to save a round trip per batch. Of batches whose order
-matters (to one partition, or of one key) only one is pending, so a batch that is sent again is not
-overtaken.
+Several batches may be pending at once, to save a round trip per batch. Batches whose order matters
+(to one partition, or with one key) are sent one after the other: the next one is sent after the
+outcome of the previous one, so a re-send does not change the order.
 
     NativeClient.sender -> NativeSender -> cut_batches -> Connection.send_delivery -> outcome
                            ^^^^^^^^^^^^ this module
 
-A refused batch is sent again unchanged. A batch whose outcome was lost with the connection is sent
-again too, and its events may then be stored twice.
+After a transient failure a batch is re-sent unchanged. If its outcome was lost with the connection,
+its events may then be stored twice.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from pumphouse.errors import AmqpError, AuthError, LocalProtocolError, Pumphouse
 from pumphouse.events import Event
 
 SIZE_MAX = 1024 * 1024  # of a message, if the hub sends no limit
+SIZE_MAX_OF_ANY_TIER = 20 << 20  # a larger limit of a hub is not used
 UNDER_WAY_MAX = 8  # batches that wait for their outcome; up to 1 MiB each
 
 
@@ -54,7 +55,7 @@ class NativeSender:
         self.size_max = SIZE_MAX
         self.accepted = 0  # acknowledged events
         self.link: SenderLink | None = None
-        self.link_connection: Connection | None = None  # of the link
+        self.link_connection: Connection | None = None  # the connection of `link`
         self._attaching = asyncio.Lock()  # pending batches share one link
         self._room = asyncio.Event()
         self._link_failure: PumphouseError | None = None  # why the link was detached
@@ -94,7 +95,7 @@ class NativeSender:
             raise self._link_failure
         assert isinstance(link, SenderLink)
         self.link, self.link_connection = link, authorized.connection
-        self.size_max = response.max_message_size or SIZE_MAX
+        self.size_max = min(response.max_message_size or SIZE_MAX, SIZE_MAX_OF_ANY_TIER)
 
     # -- sending ----------------------------------------------------------------------------------
 
@@ -114,8 +115,8 @@ class NativeSender:
         size_max = min(self.size_max, batch_bytes_max or self.size_max)
         payloads = cut_batches(events, size_max, batch_events_max)
         if self.partition is None:
-            under_way = min(UNDER_WAY_MAX, under_way_max or UNDER_WAY_MAX)
-            return await PendingBatches(self, under_way).send_all(payloads)
+            pending_max = min(UNDER_WAY_MAX, under_way_max or UNDER_WAY_MAX)
+            return await PendingBatches(self, pending_max).send_all(payloads)
         count = 0
         for payload in payloads:
             count += await self.deliver(payload)
@@ -124,15 +125,15 @@ class NativeSender:
     async def deliver(self, payload: Payload) -> int:
         """Send a payload until the hub accepts or refuses it; returns its number of events."""
 
-        async def once(authorized: AuthorizedConnection) -> None:
+        async def attempt(authorized: AuthorizedConnection) -> None:
             try:
                 await self.deliver_once(authorized, payload)
             except AuthError:
-                # A token that expired while the machine slept is put again, once.
+                # The token may have expired while the machine slept: put a new one, once.
                 authorized.tokens.invalidate(self.hub)
                 await self.deliver_once(authorized, payload)
 
-        await self.connection.run_with_retries(once)
+        await self.connection.run_with_retries(attempt)
         self.accepted += payload.event_count
         return payload.event_count
 
@@ -184,7 +185,7 @@ class PendingBatches:
     def __init__(self, sender: NativeSender, under_way_max: int = UNDER_WAY_MAX) -> None:
         self.sender = sender
         self.under_way_max = under_way_max
-        self._tasks: dict[asyncio.Task[int], str | None] = {}  # the key of each
+        self._tasks: dict[asyncio.Task[int], str | None] = {}  # with the key of each batch
         self._accepted = 0
         self._failure: Exception | None = None
 
@@ -209,7 +210,7 @@ class PendingBatches:
                 if self._failure is not None:
                     return
                 self.start(payload)
-        except Exception as wrong:  # raised after the pending batches
+        except Exception as wrong:  # raised by `send_all` after the pending batches are done
             self._failure = self._failure or wrong
 
     async def wait_for_room(self, key: str | None) -> None:
@@ -241,7 +242,7 @@ class PendingBatches:
 
 
 def check_outcome(state: Any) -> None:
-    """Raise the outcome of a batch unless it is accepted."""
+    """Raise an error unless the outcome of a batch is `accepted`."""
     match state:
         case Accepted():
             return

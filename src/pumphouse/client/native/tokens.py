@@ -1,4 +1,4 @@
-"""The tokens of one connection: put before a path is used, and renewed before they expire.
+"""The tokens of one connection: sent before a path is used, and renewed before they expire.
 
     Credential -> Tokens -> put-token on $cbs
                   ^^^^^^ this module
@@ -27,8 +27,8 @@ __all__ = ["RENEW_S", "SAS_TOKEN", "TOKEN_S", "Tokens"]
 log = logging.getLogger("pumphouse.client")
 
 RENEW_S = 0.9 * TOKEN_S  # of tokens that we sign: six minutes before the expiry
-CHECK_S = 60.0  # at most: tokens may expire while the machine sleeps
-CHECK_AT_MOST_EVERY_S = 0.2  # also for credentials with very short tokens
+CHECK_S = 60.0  # longest pause between checks: tokens may expire while the machine sleeps
+CHECK_AT_MOST_EVERY_S = 0.2  # shortest pause, for tokens with a very short validity
 RETRY_S = 5.0  # after a failed renewal
 NEVER = Timestamp((1 << 63) - 1)
 
@@ -113,16 +113,16 @@ class Tokens:
             await self.put(path)
         except PumphouseError as failed:
             now = self.clock.now()
-            left_s = placed.expires_at - now
-            if left_s <= 0:
+            remaining_s = placed.expires_at - now
+            if remaining_s <= 0:
                 raise
-            self._placed[path] = replace(placed, renew_at=now + min(RETRY_S, left_s))
+            self._placed[path] = replace(placed, renew_at=now + min(RETRY_S, remaining_s))
             log.warning(
                 "%s",
                 line(
                     "token_renewal_failed",
                     path=path,
-                    expires_in_s=left_s,
+                    expires_in_s=remaining_s,
                     cause=failed,
                     todo="check the credential and the token issuer; retried until the expiry",
                 ),

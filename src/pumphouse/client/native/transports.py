@@ -84,10 +84,10 @@ def connection_error(route: Route, failed: OSError) -> PumphouseError:
 
 
 def cause_of(failed: OSError) -> str:
-    """The cause of a failed connection attempt, in the words of the operating system."""
+    """The cause of a failed connection attempt, as the operating system describes it."""
     if isinstance(failed, ssl.SSLError):
         return f"the TLS handshake failed ({failed.reason or failed.strerror})"
     if isinstance(failed, socket.gaierror) or not failed.errno:
-        # Without an error number, all of several addresses failed.
+        # asyncio raises an error without a number if the host has several addresses and all fail.
         return failed.strerror or "connection refused"
     return os.strerror(failed.errno).lower()

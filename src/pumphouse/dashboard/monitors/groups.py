@@ -17,6 +17,7 @@ from pumphouse.client.base import HubClient, PartitionProperties, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, now_ms
 from pumphouse.dashboard.monitors.hub_rate import all_partitions
+from pumphouse.dashboard.monitors.readiness import Source
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import WatchedGroup
 from pumphouse.dashboard.views.fleet import (
@@ -35,10 +36,11 @@ from pumphouse.processor.admin.overview import Overview, overview
 
 RESPONSE_S = 15.0  # deadline for the hub and the store
 RETRY_S = 2.0  # after a failure
-# An unchanged checkpoint is meaningful only over a longer time than the checkpoint interval.
+# Age of the overview that the current one is compared with. It is longer than usual checkpoint
+# intervals, so a checkpoint that has not moved since then is stuck.
 COMPARE_S = 30.0
 CHANGES_MAX = 2000
-TIMELINE_MS = 15 * 60 * 1000  # length of the ownership timeline
+TIMELINE_MS = 15 * 60 * 1000  # older changes are not sent to the page, which draws ten minutes
 
 
 class GroupMonitor:
@@ -50,7 +52,7 @@ class GroupMonitor:
         self.latest_json["meaning"] = "waiting for the first data"
         self.meter = RateMeter()
         self.changes: deque[tuple[int, Change]] = deque(maxlen=CHANGES_MAX)
-        self.changed = 0  # total number of changes
+        self.change_count = 0  # all changes so far
         self._overviews: deque[tuple[float, Overview]] = deque()
         self._listing: tuple[float, Listing] | None = None
 
@@ -82,11 +84,14 @@ class GroupMonitor:
         return open_client(watched.connection, watched.hub, ca_file=self.ca_file, retry=retry)
 
     async def observe(self, client: HubClient, store: CheckpointStore) -> None:
-        """Read partitions, ownerships and checkpoints concurrently, and update the state."""
+        """Read ownerships, checkpoints and partitions, and update the state."""
         group = Group(client.namespace, client.hub, self.group.group)
-        partitions, listing, checkpoints = await asyncio.gather(
-            all_partitions(client), store.list_ownership(group), store.list_checkpoints(group)
+        listing, checkpoints = await asyncio.gather(
+            store.list_ownership(group), store.list_checkpoints(group)
         )
+        # The partitions are read last: if a partition is read before its checkpoint, the checkpoint
+        # could be beyond the end of the partition.
+        partitions = await all_partitions(client)
         self.update(client.hub, partitions, listing, checkpoints)
 
     def update(
@@ -121,11 +126,17 @@ class GroupMonitor:
 
     def _record_changes(self, listing: Listing, at_s: float, at_ms: int) -> None:
         before_s, before = self._listing or (at_s, Listing())
-        took_s = at_s - before_s
-        for change in changes(before, listing, self.group.lease_s, took_s, at_ms):
-            self.changed += 1
-            self.changes.append((self.changed, change))
+        elapsed_s = at_s - before_s
+        for change in changes(before, listing, self.group.lease_s, elapsed_s, at_ms):
+            self.change_count += 1
+            self.changes.append((self.change_count, change))
         self._listing = (at_s, listing)
+
+    def source(self) -> Source:
+        """Its hub and store, for the readiness of the page."""
+        responded_s = self._overviews[-1][0] if self._overviews else None
+        name = f"group {self.group.group}"
+        return Source(name, self.latest_json.get("trouble") or "", responded_s)
 
     def show_trouble(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
@@ -162,7 +173,8 @@ class GroupMonitor:
                 "pid": host.pid,
                 "state": host.state,
                 "since": host.since_ms,
-                "said": host.error,
+                "error": host.error,
+                "said": host.error,  # deprecated
             }
             for host in fleet.hosts()
         ]

@@ -1,44 +1,66 @@
-"""Reads the hubs `activity` and `alerts` and keeps the state of all homes.
+"""Reads the database and the hubs `sensors`, `activity` and `alerts`; keeps the state of all homes.
 
-    Reader -> HomesMonitor -> columns -> HomeStates, AlertHistory, Delays -> streams
-              ^^^^^^^^^^^^ this module
+    RecordsMonitor, Reader -> HomesMonitor -> HomeStates, AlertHistory, HeardHomes -> streams
+                              ^^^^^^^^^^^^ this module
 
-Every partition is read without an epoch, beside other readers, starting a day ago. After an error
+The past comes from the database. The hubs `activity` and `alerts` are read from the positions after
+the recorded events, so nothing is missing after a restart. Without a database they are read from
+`feed.hours` ago. Every partition is read without an epoch, beside other readers. After an error
 reading continues at the last position, and the page shows the error meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pumphouse.client.base import HubClient, Reader, ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, now_ms
 from pumphouse.dashboard.monitors.hub_rate import HubRateMonitor
+from pumphouse.dashboard.monitors.readiness import Source
+from pumphouse.dashboard.monitors.records import Past, RecordsMonitor
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import HomesFeed
-from pumphouse.dashboard.views.alerts import AlertHistory
-from pumphouse.dashboard.views.columns import read_columns
+from pumphouse.dashboard.views.alerts import ALERTS_MAX, NEW, AlertHistory
+from pumphouse.dashboard.views.columns import is_home, read_columns
 from pumphouse.dashboard.views.delays import FRESH_MS, Delays
-from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS, HomeStates
+from pumphouse.dashboard.views.fleet import rounded
+from pumphouse.dashboard.views.heard_homes import HEARD_MS, HeardHomes, home_numbers
+from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS, Bytes, HomeStates
+from pumphouse.dashboard.views.homes import (
+    CHART_MINUTES,
+    MinuteRow,
+    recorded_minutes,
+    with_alerts,
+)
+from pumphouse.dashboard.views.recorded_day import Levels, recorded_levels
 from pumphouse.errors import BadRecord, PumphouseError
 from pumphouse.events import EARLIEST, Event, Position
+from pumphouse.homes.record.alert_states import AlertState
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,
+    DAY_MS,
     HOUR_MS,
     SENSORS_HUB,
     Alert,
     decode_alert,
+    home_id,
     home_number,
 )
 
 BATCH = 500
 PREFETCH = 1000
 WAIT_S = 5.0
+RECORDS_S = 1.0  # between two queries of the database
 OPEN_S = 30.0
 RETRY_S = 2.0
+# Of an alert: thousands are kept in memory.
+NAME_CHARS_MAX, TEXT_CHARS_MAX = 60, 500
+LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 class HomesMonitor:
@@ -48,26 +70,114 @@ class HomesMonitor:
         self.feed, self.clock, self.ca_file = feed, clock, ca_file
         self.homes = HomeStates(feed.homes)
         self.alerts = AlertHistory()
+        self.heard = HeardHomes(feed.homes)
         self.delays = Delays()
+        self.records = RecordsMonitor(feed.database, clock) if feed.database else None
         self.meters = {
             hub: HubRateMonitor(feed.connection, hub, clock, ca_file)
-            for hub in (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
+            for hub in (SENSORS_HUB, ACTIVITY_HUB)
         }
         self.trouble: dict[str, str] = {}  # by hub
         self._positions: dict[tuple[str, str], Position] = {}  # by hub and partition
         self._behind_ms: dict[str, int] = {}  # by partition of `activity`
-        self._start = Position("time", str(int(now_ms(clock) - feed.hours * HOUR_MS)))
+        self._past_is_loaded = False
 
     async def run(self, interval_s: float, updates: UpdateSignal) -> None:
         """Read until cancelled."""
+        if self.records is not None:
+            await self.read_records(self.records)
         async with asyncio.TaskGroup() as tasks:
             for meter in self.meters.values():
                 tasks.create_task(meter.run(2 * interval_s))
-            tasks.create_task(self.keep_reading(ACTIVITY_HUB))
-            tasks.create_task(self.keep_reading(ALERTS_HUB))
+            for hub in (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB):
+                tasks.create_task(self.keep_reading(hub))
+            if self.records is not None:
+                tasks.create_task(self.keep_reading_records(self.records, interval_s))
             while True:
                 await self.clock.sleep(interval_s)
                 updates.notify()
+
+    def close(self) -> None:
+        if self.records is not None:
+            self.records.close()
+
+    # -- the database -----------------------------------------------------------------------------
+
+    async def keep_reading_records(self, records: RecordsMonitor, interval_s: float) -> None:
+        while True:
+            await self.clock.sleep(max(RECORDS_S, interval_s) if not records.trouble else RETRY_S)
+            await self.read_records(records)
+
+    async def read_records(self, records: RecordsMonitor) -> None:
+        """Read the past, or what changed since then; an error is shown and retried."""
+        try:
+            if not self._past_is_loaded:
+                await self.take_past(await records.load(ALERTS_MAX))
+                return
+            for alert_id, state in (await records.poll()).alerts:
+                self.set_alert_state(alert_id, state)
+        except (PumphouseError, OSError, TimeoutError) as error:
+            records.trouble = str(error) or type(error).__name__
+
+    async def take_past(self, past: Past) -> None:
+        """Add what the database contains. Events already read from the hubs do not count twice."""
+        for columns in past.values:
+            self.homes.add(columns, now_ms(self.clock))
+            await asyncio.sleep(0)  # let the streams run
+        latest_ms = now_ms(self.clock) + CLOCKS_APART_MS
+        for recorded in past.alerts:
+            alert = showable(recorded.alert, latest_ms)
+            if alert and not self.add_alert(alert, recorded.state, recorded.enqueued):
+                self.set_alert_state(alert.id, recorded.state)
+        for hub, partitions in past.positions.items():
+            for partition, following in partitions.items():
+                position = Position("sequence", str(following), inclusive=True)
+                self._positions.setdefault((hub, partition), position)
+        self._past_is_loaded = True
+
+    def add_alert(self, alert: Alert, state: AlertState, enqueued: int | None) -> bool:
+        """Add an alert; False if it is a duplicate."""
+        if not self.alerts.add(alert, state, enqueued):
+            return False
+        self.count_open_alerts(alert.home)
+        return True
+
+    def set_alert_state(self, alert_id: str, state: AlertState) -> None:
+        if alert := self.alerts.set_state(alert_id, state):
+            self.count_open_alerts(alert.home)
+
+    def count_open_alerts(self, home: str) -> None:
+        self.homes.set_open_alerts(home_number(home), self.alerts.open_of_home(home))
+
+    async def recorded_day(self, home: int) -> Levels:
+        """The last day of a home in the database; empty without one."""
+        if self.records is None:
+            return {}
+        at_ms, name = now_ms(self.clock), home_id(home)
+        try:
+            rows = await self.records.call(
+                lambda records: records.activities(name, at_ms - DAY_MS, at_ms)
+            )
+        except (PumphouseError, OSError, TimeoutError) as error:
+            self.records.trouble = str(error) or type(error).__name__
+            return {}
+        return recorded_levels(name, rows)
+
+    def states(self) -> Bytes:
+        """One byte per home: its most severe state."""
+        at_ms = now_ms(self.clock)
+        return self.homes.states(at_ms, self.heard.are_heard(at_ms, self.homes.size))
+
+    def minutes(self) -> list[MinuteRow]:
+        """The rows of the chart."""
+        at_ms = now_ms(self.clock)
+        if self.records is not None and self.records.minutes is not None:
+            rows = recorded_minutes(self.records.minutes, at_ms, CHART_MINUTES)
+        else:
+            rows = self.homes.per_minute(at_ms, CHART_MINUTES)
+        return with_alerts(rows, self.alerts, at_ms)
+
+    # -- the hubs ---------------------------------------------------------------------------------
 
     async def keep_reading(self, hub: str) -> None:
         while True:
@@ -88,17 +198,26 @@ class HomesMonitor:
                     tasks.create_task(self.read_partition(hub, name, reader))
 
     async def open_reader(self, client: HubClient, partition: str) -> Reader:
-        position = self._positions.get((client.hub, partition), self._start)
+        position = self._positions.get((client.hub, partition), self.start_of(client.hub))
         properties = await client.partition_properties(partition)
-        if position.kind == "sequence" and int(position.value) > properties.last_sequence:
+        if is_beyond(position, properties.last_sequence):
             position = EARLIEST  # the hub was re-created
         options = ReaderOptions(
             partition, self.feed.group, position, prefetch=PREFETCH, name="page"
         )
         return await client.reader(options)
 
+    def start_of(self, hub: str) -> Position:
+        """Where reading starts if the database has no position."""
+        age_ms = HEARD_MS if hub == SENSORS_HUB else self.feed.hours * HOUR_MS
+        return Position("time", str(int(now_ms(self.clock) - age_ms)))
+
     async def read_partition(self, hub: str, partition: str, reader: Reader) -> None:
-        take = self.take_activity if hub == ACTIVITY_HUB else self.take_alerts
+        take = {
+            SENSORS_HUB: self.take_readings,
+            ACTIVITY_HUB: self.take_activity,
+            ALERTS_HUB: self.take_alerts,
+        }[hub]
         while True:
             events = await reader.receive(BATCH, WAIT_S)
             if events:
@@ -108,6 +227,10 @@ class HomesMonitor:
                 self._behind_ms[partition] = 0
             # Let the streams run while this task catches up.
             await asyncio.sleep(0)
+
+    def take_readings(self, partition: str, events: list[Event]) -> None:
+        numbers = home_numbers(event.partition_key for event in events)
+        self.heard.add(numbers, events[-1].enqueued_ms or now_ms(self.clock))
 
     def take_activity(self, partition: str, events: list[Event]) -> None:
         at_ms = now_ms(self.clock)
@@ -124,30 +247,58 @@ class HomesMonitor:
             alert = read_alert(event.body, latest_ms)
             if alert is None:
                 self.homes.unreadable += 1
-            elif self.alerts.add(alert):
-                self.homes.set_alert(home_number(alert.home), alert.at)
+            else:
+                self.add_alert(alert, NEW, event.enqueued_ms)
+
+    def sources(self) -> Iterator[Source]:
+        """What it reads, for the readiness of the page."""
+        for meter in self.meters.values():
+            yield meter.source()
+        for hub, trouble in list(self.trouble.items()):  # a hub without events is silent
+            yield Source(f"events of {hub}", trouble, None)
+        if self.records is not None:
+            yield self.records.source()
 
     def to_json(self) -> dict[str, Any]:
-        """Delay, rates and errors of the homes data."""
+        """Homes heard, rates, delay and errors; views/numbers.py defines the numbers."""
+        at_ms = now_ms(self.clock)
         behind_ms = max(self._behind_ms.values(), default=0)
         rates = {hub: meter.rate for hub, meter in self.meters.items()}
         troubles = [*self.trouble.values(), *(meter.trouble for meter in self.meters.values())]
         return {
-            "delay": self.delays.to_json(now_ms(self.clock)),
+            "homes_heard": self.heard.count(at_ms),
+            "readings_per_s": rounded(rates[SENSORS_HUB]),
+            "activities_per_s": rounded(rates[ACTIVITY_HUB]),
+            "sensor_to_page": self.delays.to_json(at_ms),
             "behind_s": round(behind_ms / 1000) if behind_ms > FRESH_MS else 0,
-            "rates": {hub: None if rate is None else round(rate, 1) for hub, rate in rates.items()},
             "trouble": next((text for text in troubles if text), ""),
+            "records_trouble": self.records.trouble if self.records is not None else "",
         }
 
 
+def is_beyond(position: Position, last_sequence: int) -> bool:
+    """Whether a position is after the next event of a partition."""
+    if position.kind != "sequence":
+        return False
+    return int(position.value) > last_sequence + position.inclusive
+
+
 def read_alert(body: bytes, latest_ms: int) -> Alert | None:
-    """Decode an alert; None if it is invalid or from the future."""
+    """Decode an alert; None if it is invalid or from the future. A long text is cut."""
     try:
-        alert = decode_alert(body)
-        home_number(alert.home)
+        return showable(decode_alert(body), latest_ms)
     except BadRecord:
         return None
-    return alert if 0 < alert.at <= latest_ms else None
+
+
+def showable(alert: Alert, latest_ms: int) -> Alert | None:
+    """The alert with a text of limited length; None if the page cannot show it."""
+    if not is_home(alert.home):
+        return None
+    names = (alert.kind, alert.sensor, alert.region)
+    if max(map(len, names)) > NAME_CHARS_MAX or abs(alert.since) > LATEST_MS:
+        return None
+    return replace(alert, text=alert.text[:TEXT_CHARS_MAX]) if 0 < alert.at <= latest_ms else None
 
 
 def first_error(errors: BaseExceptionGroup[Any]) -> str:

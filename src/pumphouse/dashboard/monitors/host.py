@@ -33,6 +33,8 @@ from pumphouse.processor.options import (
 )
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
+from pumphouse.telemetry import serve_metrics
+from pumphouse.telemetry.health import CHECKS, LIVE, LoopCheck
 
 BATCH = 500
 CHECKPOINT = CheckpointPolicy(every_s=2.0)
@@ -49,6 +51,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--lease", type=float, default=10.0)
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--work-ms", type=float, default=0.0)
+    parser.add_argument("--metrics", action="store_true")
     return parser.parse_args(arguments)
 
 
@@ -84,15 +87,8 @@ async def run_pull(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
         async for batch in partition.batches():
             await handle(partition, batch)
 
-    async with processor, asyncio.TaskGroup() as tasks:
-        tasks.create_task(stop_processor(stop, processor))
-        async for partition in processor.partitions():
-            tasks.create_task(serve(partition))
-
-
-async def stop_processor(stop: asyncio.Event, processor: Processor) -> None:
-    await stop.wait()
-    await processor.stop()
+    async with processor:
+        await run_until(stop, processor.run(serve))
 
 
 async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
@@ -173,11 +169,25 @@ async def run(arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(signal_number, stop.set)
     # The parent never writes to stdin: it becomes readable only when the parent closes it.
     loop.add_reader(sys.stdin.fileno(), stop.set)
+    check = LoopCheck()
+    CHECKS.add(LIVE, "event loop", check.failure)
+    turning = loop.create_task(check.run())
     try:
         await RUNNERS[arguments.face](arguments, make_handler(arguments.work_ms), stop)
     finally:
+        turning.cancel()
         loop.remove_reader(sys.stdin.fileno())
 
 
+def main(arguments: argparse.Namespace) -> None:
+    if not arguments.metrics:
+        asyncio.run(run(arguments))
+        return
+    with serve_metrics(port=0) as server:
+        sys.stdout.write(f"{server.port}\n")  # the parent reads it
+        sys.stdout.flush()
+        asyncio.run(run(arguments))
+
+
 if __name__ == "__main__":
-    asyncio.run(run(read_arguments(sys.argv[1:])))
+    main(read_arguments(sys.argv[1:]))

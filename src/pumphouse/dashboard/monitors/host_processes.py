@@ -4,8 +4,8 @@
               ^^^^^ this module
 
 A host gets the connection string and the store from its environment, which other users cannot
-read. Its standard input is a pipe from the page: when the page ends, the pipe closes and the host
-stops.
+read. Its standard input is a pipe from the dashboard process: when that process ends, the pipe
+closes and the host stops.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import signal
 import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import OptionError
 
-FACES = ("pull", "push", "fixed")
+FACES = ("pull", "push", "fixed")  # the processor APIs that a host can use
 RUNNING, STOPPING, STOPPED, KILLED, FAILED = "running", "stopping", "stopped", "killed", "failed"
 ENDED_SHOWN = 4  # ended hosts that are still listed
 STDERR_BYTES_MAX, STDERR_CHARS_SHOWN = 4096, 300
 STOP_S = 8.0  # from SIGTERM to SIGKILL
+KILL_S = 5.0  # from SIGKILL to the end of the process
 
 CONNECTION_VAR = "PUMPHOUSE_HOST_CONNECTION"
 STORE_VAR = "PUMPHOUSE_HOST_STORE"
@@ -41,6 +42,7 @@ class HostProcess:
     state: str
     since_ms: int  # time of the last state change
     error: str = ""  # the last line on stderr of a failed host
+    metrics_port: int | None = None  # where it serves metrics; None: not, or not yet
 
 
 class Fleet(Protocol):
@@ -54,13 +56,13 @@ class Fleet(Protocol):
         """The running hosts, and the last few that have ended."""
 
     async def add(self) -> str:
-        """Start a host; its name. Raises OptionError at the maximum number of hosts."""
+        """Start a host; returns its name. Raises OptionError at the maximum number of hosts."""
 
     async def stop(self, name: str) -> None:
         """Ask a host to finish its batches, release its partitions and end."""
 
     async def kill(self, name: str) -> None:
-        """Kill a host. Its leases stay until they expire."""
+        """Kill a host and wait until it is gone. Its leases stay until they expire."""
 
 
 @dataclass(slots=True)
@@ -69,9 +71,13 @@ class RunningHost:
     process: asyncio.subprocess.Process
     state: str
     since_ms: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    metrics_port: int | None = None
 
     def snapshot(self) -> HostProcess:
-        return HostProcess(self.name, self.process.pid, self.state, self.since_ms)
+        return HostProcess(
+            self.name, self.process.pid, self.state, self.since_ms, metrics_port=self.metrics_port
+        )
 
 
 class ProcessFleet:
@@ -91,6 +97,7 @@ class ProcessFleet:
         prefix: str = "host",
         partitions: int = 4,  # per host of the fixed API
         work_ms: float = 0.0,  # simulated work per batch
+        metrics: bool = False,  # whether each host serves its metrics, on a free port
         clock: Clock | None = None,
     ) -> None:
         if face not in FACES:
@@ -101,8 +108,11 @@ class ProcessFleet:
             *("--hub", hub, "--group", group, "--face", face, "--lease", f"{lease_s:g}"),
             *("--partitions", str(partitions), "--work-ms", f"{work_ms:g}"),
         ]
+        self._metrics = metrics
+        if metrics:
+            self.arguments.append("--metrics")
         self._secrets = {CONNECTION_VAR: connection, STORE_VAR: store}
-        self.first, self.hosts_max, self.prefix = hosts, hosts_max, prefix
+        self.hosts_at_start, self.hosts_max, self.prefix = hosts, hosts_max, prefix
         self.clock: Clock = clock or SystemClock()
         self._running: dict[str, RunningHost] = {}
         self._ended: deque[HostProcess] = deque(maxlen=ENDED_SHOWN)
@@ -115,12 +125,12 @@ class ProcessFleet:
     async def __aenter__(self) -> Self:
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        for _ in range(self.first):
+        for _ in range(self.hosts_at_start):
             await self.add()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Stop all hosts at once, and kill those that do not end in time."""
+        """Stop all hosts concurrently, and kill those that do not end in time."""
         for name in list(self._running):
             await self.stop(name)
         assert self._tasks is not None
@@ -128,7 +138,9 @@ class ProcessFleet:
         await tasks.__aexit__(None, None, None)
 
     def hosts(self) -> tuple[HostProcess, ...]:
-        return (*(host.snapshot() for host in self._running.values()), *reversed(self._ended))
+        # Copies, because the thread that serves metrics calls it too.
+        running, ended = list(self._running.values()), list(self._ended)
+        return (*(host.snapshot() for host in running), *reversed(ended))
 
     async def add(self) -> str:
         if self._tasks is None:
@@ -149,10 +161,10 @@ class ProcessFleet:
                 *self.arguments,
             ),
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE if self._metrics else asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **self._secrets},
-            # Ctrl-C in the terminal reaches only the page, which then stops its hosts in order.
+            # Ctrl-C in the terminal reaches only the dashboard process, which stops its hosts.
             start_new_session=True,
         )
         running = RunningHost(name, process, RUNNING, now_ms(self.clock))
@@ -162,16 +174,18 @@ class ProcessFleet:
 
     async def _wait_for_end(self, host: RunningHost) -> None:
         """Wait until a host has ended, and record how."""
+        host.metrics_port = await read_port(host.process.stdout)
         error = await last_line(host.process.stderr)
         code = await host.process.wait()
         self._running.pop(host.name, None)
-        state = {STOPPING: STOPPED}.get(host.state, host.state)
-        if state == RUNNING or (state == STOPPED and code):
-            state = KILLED if code == -signal.SIGKILL else FAILED
+        state = KILLED if code == -signal.SIGKILL else FAILED
+        if host.state == STOPPING and code == 0:
+            state = STOPPED
         error = error if state == FAILED else ""
         self._ended.append(
             HostProcess(host.name, host.process.pid, state, now_ms(self.clock), error)
         )
+        host.ended.set()
 
     def _find(self, name: str) -> RunningHost:
         if name not in self._running:
@@ -182,7 +196,7 @@ class ProcessFleet:
     async def stop(self, name: str) -> None:
         host = self._find(name)
         if host.state == RUNNING:
-            self._mark(host, STOPPING)
+            host.state, host.since_ms = STOPPING, now_ms(self.clock)
             self._send(host, signal.SIGTERM)
             assert self._tasks is not None
             self._tasks.create_task(self._kill_if_late(host))
@@ -190,26 +204,30 @@ class ProcessFleet:
     async def _kill_if_late(self, host: RunningHost) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await host.process.wait()
+                await host.ended.wait()
                 return
-        self._mark(host, KILLED)
         self._send(host, signal.SIGKILL)
 
     async def kill(self, name: str) -> None:
         host = self._find(name)
-        self._mark(host, KILLED)
         self._send(host, signal.SIGKILL)
-
-    def _mark(self, host: RunningHost, state: str) -> None:
-        host.state, host.since_ms = state, now_ms(self.clock)
+        with suppress(TimeoutError):  # a process that waits for a disk ends later
+            async with asyncio.timeout(KILL_S):
+                await host.ended.wait()
 
     def _send(self, host: RunningHost, signal_number: signal.Signals) -> None:
         with suppress(ProcessLookupError):  # it has just ended
             host.process.send_signal(signal_number)
 
 
+async def read_port(stdout: asyncio.StreamReader | None) -> int | None:
+    """The port that a host prints at its start; None if it serves no metrics, or has ended."""
+    line = b"" if stdout is None else await stdout.readline()
+    return int(line) if line.strip().isdigit() else None
+
+
 async def last_line(stderr: asyncio.StreamReader | None) -> str:
-    """Read stderr until its end; the last line that is not empty."""
+    """Read stderr until its end; returns the last line that is not empty."""
     last = b""
     while stderr is not None and (piece := await stderr.read(STDERR_BYTES_MAX)):
         last = (last + piece)[-STDERR_BYTES_MAX:]

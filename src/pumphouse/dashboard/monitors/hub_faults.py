@@ -70,10 +70,10 @@ class HubFaults:
         async with self._client() as client:
             return await (await client.management()).plan_fault(**fault)
 
-    async def cancel(self, number: int | None) -> None:
-        """Remove one fault, or all."""
+    async def cancel(self, fault_id: int | None) -> None:
+        """Remove one fault; None: all faults."""
         async with self._client() as client:
-            await (await client.management()).cancel_fault(number)
+            await (await client.management()).cancel_fault(fault_id)
 
     def _client(self) -> HubClient:
         return open_client(self._connection, driver="native", ca_file=self._ca_file)

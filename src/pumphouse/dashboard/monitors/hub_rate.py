@@ -9,6 +9,7 @@ from contextlib import suppress
 from pumphouse.client.base import HubClient, PartitionProperties, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock
+from pumphouse.dashboard.monitors.readiness import Source
 from pumphouse.errors import PumphouseError
 
 RESPONSE_S = 15.0
@@ -22,6 +23,7 @@ class HubRateMonitor:
     def __init__(self, connection: str, hub: str, clock: Clock, ca_file: str | None) -> None:
         self.connection, self.hub, self.clock, self.ca_file = connection, hub, clock, ca_file
         self.rate: float | None = None
+        self.total: int | None = None  # events that the hub has received so far
         self.trouble = ""
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
 
@@ -38,14 +40,20 @@ class HubRateMonitor:
                 self.rate = None
             await self.clock.sleep(RETRY_S)
 
+    def source(self) -> Source:
+        """Its hub, for the readiness of the page."""
+        return Source(
+            f"hub {self.hub}", self.trouble, self._samples[-1][0] if self._samples else None
+        )
+
     def _client(self) -> HubClient:
         retry = RetryOptions(attempts=1)
         return open_client(self.connection, self.hub, ca_file=self.ca_file, retry=retry)
 
     def add(self, partitions: list[PartitionProperties]) -> None:
         self.trouble = ""
-        total = sum(partition.last_sequence + 1 for partition in partitions)
-        self._samples.append((self.clock.monotonic(), total))
+        self.total = sum(partition.last_sequence + 1 for partition in partitions)
+        self._samples.append((self.clock.monotonic(), self.total))
         (first_s, first_total), (last_s, last_total) = self._samples[0], self._samples[-1]
         with suppress(ZeroDivisionError):  # there is only one sample yet
             self.rate = max(0.0, (last_total - first_total) / (last_s - first_s))

@@ -30,7 +30,7 @@ class UpdateSignal:
         waiting.set()
 
     async def wait_after(self, version: int, timeout_s: float) -> int:
-        """Wait for a version above `version`, for closing or for the timeout; the new version."""
+        """Wait for a version above `version`, the close or the time-out; returns the version."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.version <= version and not self.closed:

@@ -14,25 +14,30 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import uvicorn
 
 from pumphouse.client.base import HubClient, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
+from pumphouse.dashboard.monitors.alert_details import AlertDesk
 from pumphouse.dashboard.monitors.events import Tail
 from pumphouse.dashboard.monitors.groups import GroupMonitor
 from pumphouse.dashboard.monitors.homes import HomesMonitor, first_error
-from pumphouse.dashboard.monitors.host_processes import RUNNING
+from pumphouse.dashboard.monitors.host_processes import RUNNING, STOPPING
 from pumphouse.dashboard.monitors.hub_faults import HubFaults
+from pumphouse.dashboard.monitors.readiness import Source, not_ready
 from pumphouse.dashboard.monitors.stages import STAGE_COLUMNS, read_stages
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import DashboardOptions
-from pumphouse.dashboard.server.guard import hosts_allowed
+from pumphouse.dashboard.server.client_log import RequestLog
+from pumphouse.dashboard.server.guard import LAUNCH_TOKEN, access_to
+from pumphouse.dashboard.server.protocol import BACKLOG, TimedProtocol
 from pumphouse.dashboard.server.routes import make_app
 from pumphouse.dashboard.server.streams import StageStatus
 from pumphouse.dashboard.views.fleet import vocabulary
@@ -44,8 +49,9 @@ from pumphouse.logs import RepeatedFailures, line
 
 HOST = "127.0.0.1"
 STREAMS_MAX = 32
+TOKEN_BYTES = 24
 GRACE_S = 2  # for open requests on shutdown
-START_S = 10.0
+START_S = 10.0  # for the web server to start
 RETRY_S = 2.0  # after an unexpected failure of a monitor
 
 log = logging.getLogger("pumphouse.dashboard")
@@ -57,7 +63,8 @@ class Dashboard:
     def __init__(self, options: DashboardOptions, *, clock: Clock | None = None) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
-        self.token = secrets.token_urlsafe(24)
+        token = secrets.token_urlsafe(TOKEN_BYTES) if options.token is None else options.token
+        self.access = access_to(options.port, token, secrets.token_urlsafe(TOKEN_BYTES))
         self.updates = UpdateSignal()
         self.stages = StageStatus()
         self.faults = HubFaults(options.connection, options.ca_file)
@@ -70,8 +77,12 @@ class Dashboard:
             if options.homes is None
             else HomesMonitor(options.homes, self.clock, options.ca_file)
         )
+        self.alert_desk = (
+            None
+            if self.homes_monitor is None
+            else AlertDesk(self.homes_monitor, self.homes_client, write=options.write)
+        )
         self.port = 0
-        self.hosts_allowed: frozenset[str] = frozenset()
         self._streams = 0
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -80,18 +91,25 @@ class Dashboard:
         self._fleets = AsyncExitStack()
 
     def __repr__(self) -> str:
-        return f"<Dashboard {self.url} | {self._streams} streams>"
+        return f"<Dashboard {self.address} | {self._streams} streams>"
+
+    @property
+    def address(self) -> str:
+        """The address of the page. A browser that has opened `url` once can use it."""
+        return f"http://{HOST}:{self.port}/"
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}/"
+        """The address to open, with the launch token: it must not be logged."""
+        token = self.access.launch_token
+        return f"{self.address}?{urlencode({LAUNCH_TOKEN: token})}" if token else self.address
 
     # -- starting and stopping --------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         listening = listen(self.options.port)
         self.port = listening.getsockname()[1]
-        self.hosts_allowed = hosts_allowed(self.port)
+        self.access = access_to(self.port, self.access.launch_token, self.access.change_token)
         try:
             for monitor in self.monitors:
                 if monitor.group.fleet is not None:
@@ -108,6 +126,7 @@ class Dashboard:
         return self
 
     def _monitor_runs(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """For each monitor, the function that runs it."""
         every_s = self.options.update_s
         for monitor in self.monitors:
             yield partial(monitor.run, every_s, self.updates)
@@ -142,7 +161,8 @@ class Dashboard:
         config = uvicorn.Config(
             make_app(self),
             lifespan="off",
-            http="h11",
+            http=partial(TimedProtocol, RequestLog(self.clock.monotonic)),  # type: ignore[arg-type]
+            backlog=BACKLOG,
             ws="none",
             log_config=None,
             access_log=False,
@@ -152,7 +172,7 @@ class Dashboard:
         self._server = Server(config)
         self._serving = self._tasks.create_task(self._server.serve(sockets=[listening]))
         async with asyncio.timeout(START_S):
-            await self._server.up.wait()
+            await self._server.started_up.wait()
 
     async def __aexit__(self, *exc: object) -> None:
         self.updates.close()
@@ -168,7 +188,28 @@ class Dashboard:
         try:
             await self._tasks.__aexit__(None, None, None)
         finally:
+            if self.homes_monitor is not None:
+                self.homes_monitor.close()
             await self._fleets.aclose()
+
+    # -- for operators ----------------------------------------------------------------------------
+
+    def not_ready(self) -> str | None:
+        """Which hub, store or database does not respond; None if all do."""
+        return not_ready(self._sources(), self.clock.monotonic(), self.options.update_s)
+
+    def _sources(self) -> Iterator[Source]:
+        for monitor in self.monitors:
+            yield monitor.source()
+        if self.homes_monitor is not None:
+            yield from self.homes_monitor.sources()
+
+    def targets(self) -> Iterator[tuple[str, int]]:
+        """The name and the metrics port of each running host of the page."""
+        for monitor in self.monitors:
+            for host in monitor.group.fleet.hosts() if monitor.group.fleet is not None else ():
+                if host.metrics_port is not None and host.state in (RUNNING, STOPPING):
+                    yield host.name, host.metrics_port
 
     # -- for the routes and streams ----------------------------------------------------------------
 
@@ -176,13 +217,15 @@ class Dashboard:
     def is_full(self) -> bool:
         return self._streams >= STREAMS_MAX
 
-    async def counted(self, messages: Any) -> AsyncIterator[bytes]:
-        """Pass the messages of a stream on, and count it while it is open."""
+    @contextmanager
+    def open_stream(self) -> Iterator[bool]:
+        """Count a stream while it is open; False if STREAMS_MAX are open already."""
+        if self.is_full:
+            yield False
+            return
         self._streams += 1
         try:
-            async with aclosing(messages):
-                async for message in messages:
-                    yield message
+            yield True
         finally:
             self._streams -= 1
 
@@ -192,11 +235,16 @@ class Dashboard:
             options.connection, hub, ca_file=options.ca_file, retry=RetryOptions(attempts=1)
         )
 
+    def homes_client(self, hub: str) -> HubClient:
+        assert self.options.homes is not None
+        connection, retry = self.options.homes.connection, RetryOptions(attempts=1)
+        return open_client(connection, hub, ca_file=self.options.ca_file, retry=retry)
+
     def start_tail(self, tail: Tail) -> asyncio.Task[str]:
         return self._tasks.create_task(self._tail(tail))
 
     async def _tail(self, tail: Tail) -> str:
-        """Read events for a tail; the reason why it ended."""
+        """Read events for a tail; returns the reason why reading ended."""
         reason = "the tail has ended"
         try:
             async with self.client(tail.query.hub) as client:
@@ -227,11 +275,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.up = asyncio.Event()
+        self.started_up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self.up.set()
+        self.started_up.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pumphouse.clock import now_ms
 from pumphouse.dashboard.monitors import hub_faults
 from pumphouse.dashboard.monitors.events import LAST, Tail, TailQuery, sample_from, send_sample
-from pumphouse.dashboard.server import guard, streams
+from pumphouse.dashboard.server import guard, sse, streams
+from pumphouse.dashboard.server.protocol import ALLOWED
 from pumphouse.dashboard.views.homes import find_home
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.events import parse_position
@@ -33,24 +35,29 @@ if TYPE_CHECKING:
     from pumphouse.dashboard.server.app import Dashboard
 
 STATIC = files("pumphouse.dashboard") / "static"
-PAGES = ("homes", "fleet", "events")
+UNAUTHORISED = 401
+BEARER = {"www-authenticate": "Bearer"}
+NO_TOKEN = "<!doctype html><html lang='en'><title>Pumphouse</title><p>Pumphouse: {reason}.</p>"
 CHANGE_S = 30.0  # deadline of a change
-TEXT_MAX = 200
+NO_HOMES = "the page was started without homes: use --homes"
+TEXT_MAX = 200  # characters of a query parameter
 
 
 def make_app(page: Dashboard) -> ASGIApp:
     handlers = Handlers(page)
     app = Starlette(
         routes=[
-            *(Route(f"/{name}", handlers.document) for name in ("", *PAGES)),
+            *(Route(path, handlers.document) for path in sorted(guard.DOCUMENTS)),
             Route("/api/about", handlers.about),
             Route("/api/faults", handlers.faults),
+            Route("/api/alert", handlers.alert),
             Route("/stream/fleet", handlers.fleet),
             Route("/stream/homes", handlers.homes),
             Route("/stream/home/{home}", handlers.home),
             Route("/stream/events", handlers.events),
             Route("/api/hosts/{act}", handlers.hosts, methods=["POST"]),
             Route("/api/faults/{act}", handlers.change_faults, methods=["POST"]),
+            Route("/api/alerts/{act}", handlers.change_alert, methods=["POST"]),
             Route("/api/send", handlers.send, methods=["POST"]),
             Mount("/static", StaticFiles(directory=str(STATIC))),
         ]
@@ -75,16 +82,43 @@ class GuardMiddleware:
                     headers[name] = value
             await send(message)
 
-        request = Request(scope)
-        refused = guard.refusal(
-            request.method, request.headers, self.page.hosts_allowed, self.page.token
-        )
-        app = self.app if refused is None else error_response(refused[1], refused[0])
-        await app(scope, receive, send_guarded)
+        refused = self.refusal(Request(scope))
+        if refused is None:
+            scope.setdefault("state", {})[ALLOWED] = True
+        await (refused or self.app)(scope, receive, send_guarded)
+
+    def refusal(self, request: Request) -> Response | None:
+        """The response that refuses a request; None if it is allowed."""
+        if fault := guard.head_fault(request.headers.raw):
+            return error_response(fault[1], fault[0], connection="close")
+        head = head_of(request)
+        if (refused := guard.refusal(head, self.page.access)) is None:
+            return None
+        status, reason = refused
+        headers = BEARER if status == UNAUTHORISED else {}
+        if guard.has_body(request.headers):
+            headers = headers | {"connection": "close"}  # the body is not read
+        if status == UNAUTHORISED and head.path in guard.DOCUMENTS:
+            return HTMLResponse(NO_TOKEN.format(reason=reason), status, headers)
+        return error_response(reason, status, **headers)
 
 
-def error_response(text: str, status: int) -> JSONResponse:
-    return JSONResponse({"error": text}, status)
+def head_of(request: Request) -> guard.RequestHead:
+    # Not request.url, which is put together with the Host header of the client: the path that is
+    # checked must be the path that is routed.
+    path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+    return guard.RequestHead(request.method, path, query, request.headers)
+
+
+class PageJson(JSONResponse):
+    """A response that every browser can parse, whatever names and texts it has."""
+
+    def render(self, content: Any) -> bytes:
+        return sse.encode_json(content)
+
+
+def error_response(text: str, status: int, **headers: str) -> JSONResponse:
+    return PageJson({"error": text}, status, headers)
 
 
 async def read_json(request: Request) -> Any:
@@ -97,7 +131,7 @@ async def read_json(request: Request) -> Any:
                 raise OptionError(f"request too large: at most {guard.BODY_BYTES_MAX:,} bytes")
     try:
         fields = json.loads(bytes(body))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise OptionError("the request is not JSON") from None
     if not isinstance(fields, dict):
         raise OptionError("the request is not a JSON object")
@@ -111,7 +145,7 @@ async def apply(request: Request, change: Change) -> Response:
     """Apply a change with the fields of the request; an error becomes a response with a reason."""
     try:
         async with asyncio.timeout(CHANGE_S):
-            return JSONResponse(await change(await read_json(request)))
+            return PageJson(await change(await read_json(request)))
     except OptionError as error:
         return error_response(str(error), 400)
     except (PumphouseError, OSError) as error:
@@ -122,6 +156,22 @@ async def apply(request: Request, change: Change) -> Response:
         )
 
 
+class CountedStream(StreamingResponse):
+    """A stream that counts towards STREAMS_MAX; refused if that many are open."""
+
+    def __init__(self, page: Dashboard, messages: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(messages, media_type="text/event-stream; charset=utf-8")
+        self.page, self.messages = page, messages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.page.open_stream() as accepted:
+            if not accepted:
+                await too_many_streams()(scope, receive, send)
+                return
+            async with aclosing(self.messages):
+                await super().__call__(scope, receive, send)
+
+
 class Handlers:
     """The handlers of all routes."""
 
@@ -130,49 +180,57 @@ class Handlers:
         self.html = (STATIC / "index.html").read_text("utf-8")
 
     async def document(self, request: Request) -> Response:
-        return HTMLResponse(self.html)
+        # No redirect to an address without the token, because the cookie is for our own site only:
+        # the browser does not send it with a redirect if the link was on another site. Instead the
+        # page itself removes the token from the address.
+        launched = guard.is_launch(head_of(request), self.page.access)
+        cookie = {"set-cookie": guard.launch_cookie(self.page.access)} if launched else None
+        return HTMLResponse(self.html, headers=cookie)
 
     async def about(self, request: Request) -> Response:
         # Only our own page can read the token: the browser blocks other sites (CORS), and the guard
         # blocks a foreign Host.
-        return JSONResponse(self.page.about() | {"token": self.page.token})
+        return PageJson(self.page.about() | {"token": self.page.access.change_token})
+
+    async def alert(self, request: Request) -> Response:
+        """One alert, by its id."""
+        if self.page.alert_desk is None:
+            return no_homes()
+        try:
+            alert_id = request.query_params.get("id", "")[:TEXT_MAX]
+            return PageJson(await self.page.alert_desk.details(alert_id))
+        except OptionError as error:
+            return error_response(str(error), 404)
 
     # -- streams ----------------------------------------------------------------------------------
 
     def stream(self, messages: Any) -> Response:
-        return StreamingResponse(
-            self.page.counted(messages), media_type="text/event-stream; charset=utf-8"
-        )
+        return CountedStream(self.page, messages)
 
     async def fleet(self, request: Request) -> Response:
         page = self.page
-        if page.is_full:
-            return too_many_streams()
         return self.stream(streams.fleet_stream(page.monitors, page.stages, page.updates))
 
     async def homes(self, request: Request) -> Response:
         page = self.page
         if page.homes_monitor is None:
-            return error_response("this page was started without homes", 404)
-        if page.is_full:
-            return too_many_streams()
+            return no_homes()
         return self.stream(streams.homes_stream(page.homes_monitor, page.updates))
 
     async def home(self, request: Request) -> Response:
         page = self.page
         if page.homes_monitor is None:
-            return error_response("this page was started without homes", 404)
-        home_number = find_home(request.path_params["home"], page.homes_monitor.homes.size)
+            return no_homes()
+        name = request.path_params["home"]
+        home_number = find_home(name, page.homes_monitor.homes.size)
         if home_number is None:
-            return error_response("unknown home: use h000042 or 42", 404)
-        if page.is_full:
-            return too_many_streams()
+            return error_response(
+                f"unknown home {name!r:.20}: use a name such as h000042 or 42", 404
+            )
         return self.stream(streams.home_stream(page.homes_monitor, home_number, page.updates))
 
     async def events(self, request: Request) -> Response:
         page = self.page
-        if page.is_full:
-            return too_many_streams()
         try:
             query = self.tail_query(request)
         except OptionError as error:
@@ -215,27 +273,29 @@ class Handlers:
         for monitor in self.page.monitors:
             if monitor.key == key and monitor.group.fleet is not None:
                 return monitor.group.fleet
-        raise OptionError(f"the page does not control the hosts of group {key!r:.40}")
+        raise OptionError(
+            f"the page does not control the hosts of group {key!r:.40}: start it with --fleet"
+        )
 
     async def faults(self, request: Request) -> Response:
         if not self.page.options.write:
-            return JSONResponse({"planned": [], "choices": {}})
+            return PageJson({"planned": [], "choices": {}})
         try:
             async with asyncio.timeout(CHANGE_S):
                 planned = await self.page.faults.planned()
         except (PumphouseError, OSError, TimeoutError) as error:
             return error_response(str(error) or "timed out", 502)
         choices = {name: text for name, (text, _) in hub_faults.CHOICES.items()}
-        return JSONResponse({"planned": planned, "choices": choices})
+        return PageJson({"planned": planned, "choices": choices})
 
     async def change_faults(self, request: Request) -> Response:
         async def change(fields: Any) -> Any:
-            self.need_write()
+            self.require_write()
             faults = self.page.faults
             if request.path_params["act"] == "plan":
                 return {"id": await faults.plan(**hub_faults.fault_from(fields, self.known_hubs()))}
             fault_id = fields.get("id")
-            if request.path_params["act"] != "cancel" or not isinstance(fault_id, int | None):
+            if request.path_params["act"] != "cancel" or not is_fault_id(fault_id):
                 raise OptionError("unknown action: use plan, or cancel with the id of a fault")
             await faults.cancel(fault_id)
             return {"id": fault_id}
@@ -246,18 +306,36 @@ class Handlers:
         watched = (monitor.latest_json["hub"] for monitor in self.page.monitors)
         return tuple(dict.fromkeys([*self.page.options.hubs, *watched]))
 
+    async def change_alert(self, request: Request) -> Response:
+        async def change(fields: Any) -> Any:
+            self.require_write()
+            if self.page.alert_desk is None:
+                raise OptionError(NO_HOMES)
+            return await self.page.alert_desk.mark(request.path_params["act"], fields)
+
+        return await apply(request, change)
+
     async def send(self, request: Request) -> Response:
         async def change(fields: Any) -> Any:
-            self.need_write()
+            self.require_write()
             sample = sample_from(fields, self.page.options.hubs)
             async with self.page.client(sample.hub) as client:
                 return {"sent": await send_sample(client, sample)}
 
         return await apply(request, change)
 
-    def need_write(self) -> None:
+    def require_write(self) -> None:
         if not self.page.options.write:
             raise OptionError("the page is read-only: start it with --write to allow changes")
+
+
+def is_fault_id(value: object) -> bool:
+    """Whether a value can be the id of a fault; None stands for all."""
+    return value is None or (type(value) is int and 0 <= value < 2**63)
+
+
+def no_homes() -> Response:
+    return error_response(NO_HOMES, 404)
 
 
 def too_many_streams() -> Response:

@@ -20,8 +20,7 @@ from pumphouse.dashboard.monitors.homes import HomesMonitor
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.server import sse
 from pumphouse.dashboard.views.homes import (
-    CHART_MINUTES,
-    RECENT_MINUTES,
+    SentMinutes,
     changed_grid,
     home_json,
     homes_json,
@@ -30,7 +29,7 @@ from pumphouse.dashboard.views.homes import (
 )
 
 HEARTBEAT_S = 10.0  # without an update, send a heartbeat
-TAIL_EVERY_S = 0.25  # events are sent in batches
+TAIL_EVERY_S = 0.25  # shortest time between two messages of a tail
 
 
 class StageStatus:
@@ -46,11 +45,11 @@ async def fleet_stream(
     """All groups at every update, with the ownership changes since the previous message."""
     yield sse.opening()
     yield sse.message("history", {monitor.key: history(monitor) for monitor in monitors})
-    sent = {monitor.key: monitor.changed for monitor in monitors}
+    sent = {monitor.key: monitor.change_count for monitor in monitors}
     while not updates.closed:
         version = updates.version
         yield sse.message("fleet", fleet_json(monitors, sent, stages))
-        sent = {monitor.key: monitor.changed for monitor in monitors}
+        sent = {monitor.key: monitor.change_count for monitor in monitors}
         if await updates.wait_after(version, HEARTBEAT_S) == version:
             yield sse.HEARTBEAT
 
@@ -84,18 +83,19 @@ def fleet_json(
 async def homes_stream(homes_monitor: HomesMonitor, updates: UpdateSignal) -> AsyncIterator[bytes]:
     """All homes in the first message, then the homes whose state changed."""
     yield sse.opening()
-    sent, alerts_sent, minutes = None, 0, CHART_MINUTES
+    sent, alerts_sent, minutes = None, 0, SentMinutes()
     while not updates.closed:
         version = updates.version
         at_ms = now_ms(homes_monitor.clock)
-        states = homes_monitor.homes.states(at_ms)
-        data = homes_json(homes_monitor.homes, homes_monitor.alerts, states, at_ms, minutes=minutes)
+        states = homes_monitor.states()
+        data = homes_json(homes_monitor.homes, homes_monitor.alerts, states, at_ms)
+        data["activities_per_minute"] = minutes.take_changed(homes_monitor.minutes())
         whole = sent is None or len(sent) != len(states)
         grid = whole_grid(states) if sent is None or whole else changed_grid(sent, states)
         data |= homes_monitor.to_json() | {"grid" if whole else "changed": grid}
         data["alerts"] = new_alerts(homes_monitor.alerts, alerts_sent)
         yield sse.message("homes", data)
-        sent, alerts_sent, minutes = states, homes_monitor.alerts.version, RECENT_MINUTES
+        sent, alerts_sent = states, homes_monitor.alerts.version
         await updates.wait_after(version, HEARTBEAT_S)
 
 
@@ -104,11 +104,12 @@ async def home_stream(
 ) -> AsyncIterator[bytes]:
     """One home, at every update."""
     yield sse.opening()
+    recorded = await homes_monitor.recorded_day(home)
     while not updates.closed:
         version = updates.version
-        data = home_json(
-            homes_monitor.homes, homes_monitor.alerts, home, now_ms(homes_monitor.clock)
-        )
+        at_ms = now_ms(homes_monitor.clock)
+        state = int(homes_monitor.states()[home])
+        data = home_json(homes_monitor.homes, homes_monitor.alerts, home, at_ms, state, recorded)
         yield sse.message("home", data)
         await updates.wait_after(version, HEARTBEAT_S)
 
@@ -135,7 +136,7 @@ async def tail_stream(
 
 
 async def wait_for_events(tail: Tail, reading: asyncio.Task[str]) -> None:
-    """Wait for new events, the end of reading, or a second."""
+    """Wait until new events arrive or reading ends, at most one second."""
     changed = asyncio.ensure_future(tail.changed.wait())
     try:
         futures: list[asyncio.Future[Any]] = [changed, reading]

@@ -20,14 +20,14 @@ export class Chart {
     return this.seconds ? time(second * 1000) : hourMinute(second * 1000);
   }
 
-  axis(scale, more = {}) {
+  axis(scale, overrides = {}) {
     return {
       scale,
       stroke: colour("--muted"),
       grid: { stroke: colour("--line"), width: 1 },
       ticks: { show: false },
       font: "12px system-ui, sans-serif",
-      ...more,
+      ...overrides,
     };
   }
 
@@ -47,12 +47,12 @@ export class Chart {
 
   options() {
     const range = (_, least, most) => [0, Math.max(1, most * 1.1)];
-    const series = this.series.map((given) => ({
-      ...given,
+    const series = this.series.map((line) => ({
+      ...line,
       width: 1.75,
       points: { show: false },
       spanGaps: false,
-      scale: given.scale || "y",
+      scale: line.scale || "y",
       value: (_, value) => number(value),
     }));
     const timeOf = (_, second) => (known(second) ? this.timeText(second) : "");

@@ -1,9 +1,9 @@
 // Helpers for the document. Text is always set as text, never as HTML.
 export const find = (id) => document.getElementById(id);
 
-export function make(tag, given = {}, ...children) {
+export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "class") element.className = value;
     else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -13,7 +13,7 @@ export function make(tag, given = {}, ...children) {
   return element;
 }
 
-// Compares as text, because 0 and "" are different.
+// Sets the text only if it differs, so that a selection in an unchanged text survives.
 export function setText(element, value) {
   const text = String(value);
   if (element.textContent !== text) element.textContent = text;
@@ -49,8 +49,8 @@ export function colour(name) {
 
 let token = null;
 
-// Posts a change with the token of the running server. A restarted server has another token, which
-// is then requested again.
+// Posts a change with the token of the server. A restarted server has another token: it refuses the
+// old one with status 403. The new token is then fetched, and the change is posted again.
 export async function post(path, body) {
   for (const retry of [true, false]) {
     const response = await postOnce(path, body);

@@ -9,10 +9,10 @@ let paused = false;
 let waiting = [];
 let counters = null;
 
-export function enter(given, onState) {
+export function enter(settings, onState) {
   reportState = onState;
   if (!about) {
-    about = given;
+    about = settings;
     build();
   }
   read();
@@ -130,11 +130,18 @@ function details(event) {
   const properties = Object.entries(event.properties).map(([name, value]) => `${name}=${value}`);
   if (properties.length) parts.push(properties.join(", "));
   const elements = [make("p", { class: "sub" }, parts.join(" · "))];
-  if (event.json && !event.cut) {
-    const text = JSON.stringify(JSON.parse(event.body), null, 2);
-    elements.unshift(make("pre", {}, text));
-  }
+  const text = event.json ? formatted(event.body) : null;
+  if (text !== null) elements.unshift(make("pre", {}, text));
   return elements;
+}
+
+// A body that this browser cannot parse is shown as it is. It must not end the page.
+function formatted(body) {
+  try {
+    return JSON.stringify(JSON.parse(body), null, 2);
+  } catch {
+    return null;
+  }
 }
 
 function pause() {

@@ -1,11 +1,12 @@
 // Fault injection: choose a fault, list the active faults, remove them.
 import { find, make, setText, keepRows, post } from "./dom.js";
+import { plural } from "./format.js";
 
 const REFRESH_MS = 3000;
 let about, timer;
 
-export function build(given) {
-  about = given;
+export function build(settings) {
+  about = settings;
   find("faults-card").hidden = !about.write;
   if (!about.write) return;
   const hubs = about.hubs.map((hub) => make("option", { value: hub }, hub));
@@ -31,7 +32,7 @@ async function refresh() {
     return;
   }
   if (faults.error) {
-    setText(find("fault-error"), `The hub does not support faults: ${faults.error}.`);
+    setText(find("fault-error"), `Cannot read the faults of the hub: ${faults.error}.`);
     return;
   }
   showChoices(faults.choices);
@@ -66,7 +67,7 @@ function faultText(fault) {
   ].filter(Boolean);
   const parts = [`${fault.action} on ${fault.moment}`];
   if (target.length) parts[0] += ` of ${target.join(", ")}`;
-  if (fault.times) parts.push(`${fault.times} more times`);
+  if (fault.times) parts.push(plural(fault.times, "more time"));
   if (fault.action === "delay") parts.push(`${fault.seconds} s`);
   return parts.join(", ");
 }

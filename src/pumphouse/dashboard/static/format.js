@@ -36,7 +36,7 @@ export function bytes(value) {
   return `${decimal.format(value / 1024 ** 3)} GiB`;
 }
 
-// Whether a browser can represent the time. A confused sensor may send any number.
+// Whether a browser can represent the time. A faulty sensor may send any number.
 const isTime = (ms) => known(ms) && Math.abs(ms) < 8.64e15;
 
 export function time(ms) {
@@ -44,6 +44,12 @@ export function time(ms) {
   const date = new Date(ms);
   const today = date.toDateString() === new Date().toDateString();
   return (today ? clockFormat : dayFormat).format(date);
+}
+
+// Steps of an alert are seconds or less apart.
+export function clockWithMs(ms) {
+  if (!isTime(ms)) return DASH;
+  return `${time(ms)}.${String(Math.floor(ms) % 1000).padStart(3, "0")}`;
 }
 
 export const hourMinute = (ms) => (isTime(ms) ? hourMinuteFormat.format(new Date(ms)) : DASH);

@@ -4,12 +4,22 @@ import { number, rate, seconds, time, plural } from "./format.js";
 import { Chart } from "./charts.js";
 import { OwnershipTimeline } from "./ownership_timeline.js";
 import { OwnershipTable } from "./ownership_table.js";
+import { RowChoice } from "./row_choice.js";
 import { columnMeanings } from "./table.js";
-import { SERIES, dye } from "./palette.js";
+import { SERIES, setHostColour } from "./palette.js";
 
 const CHANGES_MAX = 60;
 const POINTS_MAX = 900;
-const STATE_TONES = { stable: "good", moving: "warn", uneven: "warn", nobody: "bad" };
+const HOSTS_FOLDED = 12; // more hosts are shown on demand
+const STATE_TONES = {
+  stable: "good",
+  moving: "warn",
+  uneven: "warn",
+  stopped: "bad",
+  stuck: "bad",
+  unowned: "bad",
+};
+const LABELS = { "hand-off": "hand-over" }; // shown in place of names in the data
 const KILL_TEXT =
   "It ends at once. Other hosts claim its partitions after its leases have expired, and handle " +
   "the events since its last checkpoint again.";
@@ -28,7 +38,11 @@ export class GroupCard {
     const add = { type: "button", class: "small", onclick: () => this.act("add", {}) };
     this.addRow = make("div", { class: "row" }, make("button", add, "Add a host"));
     this.error = make("p", { class: "error", role: "alert" });
-    this.table = new OwnershipTable(words);
+    this.table = new OwnershipTable(key, words);
+    this.choice = new RowChoice(key, () => this.showRows());
+    this.hostsFolded = true;
+    const allHosts = { type: "button", class: "small", hidden: true };
+    this.hostsButton = make("button", { ...allHosts, onclick: () => this.toggleHosts() });
     this.changes = make("ol", { class: "changes", "aria-label": "Changes", tabindex: 0 });
     this.noChanges = make("p", { class: "empty" }, "No changes since the page was started.");
     this.build();
@@ -57,9 +71,11 @@ export class GroupCard {
       this.summary,
       this.trouble,
       this.hosts,
+      this.hostsButton,
       this.noHosts,
       this.addRow,
       this.error,
+      this.choice.element,
       make("div", scroll, this.table.element),
       make("div", { class: "split" }, make("div", {}, ...timeline), make("div", {}, ...chart)),
     );
@@ -73,15 +89,15 @@ export class GroupCard {
   }
 
   help() {
-    const { columns, verdicts, states, changes } = this.words;
+    const { columns, statuses, states, changes } = this.words;
     const list = (meanings, textOf = (meaning) => meaning) =>
       Object.entries(meanings).flatMap(([name, meaning]) => [
-        make("dt", {}, name),
+        make("dt", {}, LABELS[name] || name),
         make("dd", {}, textOf(meaning)),
       ]);
     const sections = [
       ["Columns", columnMeanings(columns)],
-      ["Verdicts: the partition …", list(verdicts, (verdict) => verdict.meaning)],
+      ["Status: the partition …", list(statuses, (status) => status.meaning)],
       ["States of the group", list(states)],
       ["Changes", list(changes)],
     ];
@@ -103,21 +119,48 @@ export class GroupCard {
   show(group, now) {
     const title = group.title ? ` · ${group.title}` : "";
     setText(this.title, `${group.hub} / ${group.group}${title}`);
-    setText(this.state, group.state);
+    setText(this.state, group.status);
     this.state.title = group.meaning;
-    setClass(this.state, `pill ${STATE_TONES[group.state] || ""}`);
+    setClass(this.state, `pill ${STATE_TONES[group.status] || ""}`);
     this.trouble.hidden = !group.trouble;
     const trouble = group.trouble ? `Cannot read this group: ${group.trouble}. Retrying.` : "";
     setText(this.trouble, trouble);
     if (group.lines.length) setText(this.summary, summary(group));
     this.showHosts(group);
-    this.table.show(group);
     this.timeline.add(group.changes);
     this.addChanges(group.changes);
-    const partitions = group.lines.map((line) => line.partition);
-    this.timeline.show(partitions, now);
+    this.group = group;
+    this.now = now;
+    this.showRows();
     this.addPoint(group.point);
     this.chart.show(this.points);
+  }
+
+  // The table and the timeline have the same partitions; the timeline has them in their own order.
+  showRows() {
+    const { group } = this;
+    const rows = this.choice.choose(group.lines);
+    this.table.show(group, rows);
+    const shown = new Set(rows);
+    const partitions = group.lines.filter((line) => shown.has(line)).map((line) => line.partition);
+    this.timeline.show(partitions, this.now);
+  }
+
+  toggleHosts() {
+    this.hostsFolded = !this.hostsFolded;
+    this.showHosts(this.group);
+  }
+
+  // The hosts to show, and the button that shows the others.
+  foldHosts(hosts) {
+    const isLong = hosts.length > HOSTS_FOLDED;
+    this.hostsButton.hidden = !isLong;
+    const text = this.hostsFolded
+      ? `Show all ${number(hosts.length)} hosts`
+      : `Show ${HOSTS_FOLDED} hosts only`;
+    setText(this.hostsButton, text);
+    this.hostsButton.setAttribute("aria-expanded", !this.hostsFolded);
+    return isLong && this.hostsFolded ? hosts.slice(0, HOSTS_FOLDED) : hosts;
   }
 
   addPoint(point) {
@@ -144,7 +187,7 @@ export class GroupCard {
     this.noHosts.hidden = hosts.length > 0;
     keepRows(
       this.hosts,
-      hosts,
+      this.foldHosts(hosts),
       (host) => host.name,
       (host) => this.buildHost(host),
       (item, host) => this.updateHost(item, host),
@@ -187,7 +230,7 @@ export class GroupCard {
   updateHost(item, host) {
     const part = (selector) => item.querySelector(selector);
     const running = host.state === "running";
-    dye(part(".swatch"), host.name);
+    setHostColour(part(".swatch"), host.name);
     setText(part(".host-name"), host.name);
     setText(part(".parts"), ownedText(host));
     part(".row").hidden = !host.controlled;
@@ -213,7 +256,7 @@ export class GroupCard {
   addChanges(changes) {
     for (const change of changes) {
       const text = make("span", {}, `${change.text}, epoch ${change.epoch}`);
-      const item = { class: "fresh", "data-word": change.word };
+      const item = { class: "fresh", "data-kind": change.kind };
       this.changes.prepend(make("li", item, make("time", {}, time(change.at)), text));
     }
     while (this.changes.children.length > CHANGES_MAX) this.changes.lastChild.remove();
@@ -247,5 +290,5 @@ function ownedText(host) {
 function stateText(host) {
   if (host.state === "running") return `pid ${host.pid}`;
   if (!host.controlled) return "";
-  return `${host.state} at ${time(host.since)}${host.said ? `: ${host.said}` : ""}`;
+  return `${host.state} at ${time(host.since)}${host.error ? `: ${host.error}` : ""}`;
 }

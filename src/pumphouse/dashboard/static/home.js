@@ -4,8 +4,8 @@ import { time, ago, hourMinute } from "./format.js";
 import { Stream } from "./stream.js";
 import { Table } from "./table.js";
 
-const LEVEL_COLOURS = ["--s0", "--s1", "--s2", "--s4", "--s5"];
-const STATE_TONES = ["", "good", "good", "warn", "warn", "bad"];
+const LEVEL_COLOURS = ["--s0", "--s1", "--s2", "--s4", "--s6"];
+const STATE_TONES = ["", "good", "good", "warn", "warn", "bad", "bad"];
 const MODES = { home: "at home", away: "away", asleep: "asleep" };
 const ACTIVE_LEVEL = 2; // levels from here on are mentioned in the text of the strip
 const FAULT_LEVEL = 3;
@@ -23,8 +23,9 @@ const SENSOR_COLUMNS = [
 ];
 
 export class HomeCard {
-  constructor(words) {
+  constructor(words, onAlert) {
     this.words = words;
+    this.onAlert = onAlert;
     this.data = null;
   }
 
@@ -44,7 +45,7 @@ export class HomeCard {
   build() {
     this.title = make("strong");
     this.pill = make("span", { class: "pill" });
-    this.where = make("span", { class: "empty" });
+    this.subtitle = make("span", { class: "empty" });
     this.sensors = new Table(SENSOR_COLUMNS, this.sensorCells(), { rowHeader: "kind" });
     const label = "The last day in steps of ten minutes";
     this.strip = make("div", { class: "strip", role: "group", "aria-label": label });
@@ -54,7 +55,7 @@ export class HomeCard {
     this.canvases = {};
     const scroll = { class: "scroll", tabindex: 0, role: "region", "aria-label": "Sensors now" };
     find("home").replaceChildren(
-      make("div", { class: "home-head" }, this.title, this.pill, this.where),
+      make("div", { class: "home-head" }, this.title, this.pill, this.subtitle),
       make("div", scroll, make("table", {}, this.sensors.head(), this.sensors.body)),
       make("h3", {}, "The last day"),
       this.strip,
@@ -79,10 +80,10 @@ export class HomeCard {
     if (!this.built) this.build();
     this.data = data;
     setText(this.title, data.home);
-    setText(this.pill, data.word);
+    setText(this.pill, data.state_name);
     setClass(this.pill, `pill ${STATE_TONES[data.state]}`);
-    const mode = data.heard ? MODES[data.mode] : "no reading from this home yet";
-    setText(this.where, `${data.region} · ${mode}`);
+    const mode = data.last_reading ? MODES[data.mode] : "no activity of this home yet";
+    setText(this.subtitle, `${data.region} · ${mode}`);
     this.sensors.show(
       data.sensors,
       (sensor) => sensor.kind,
@@ -98,21 +99,27 @@ export class HomeCard {
       this.alerts,
       alerts,
       (alert) => alert.id,
-      () =>
-        make(
-          "li",
-          { class: "fresh" },
-          make("span", { class: "pill bad" }),
-          make("span", { class: "sensor" }),
-          make("time"),
-          make("span", { class: "text" }),
-        ),
+      (alert) => this.buildAlert(alert),
       (item, alert) => {
         setText(item.querySelector(".pill"), alert.kind);
         setText(item.querySelector(".sensor"), alert.sensor);
         setText(item.querySelector("time"), time(alert.at));
-        setText(item.querySelector(".text"), alert.text);
+        setText(item.querySelector(".details"), alert.text || "Details");
+        setText(item.querySelector(".state"), alert.state === "open" ? "" : ` · ${alert.state}`);
       },
+    );
+  }
+
+  buildAlert(alert) {
+    const details = { type: "button", class: "link-button details" };
+    details.onclick = () => this.onAlert(alert.id);
+    return make(
+      "li",
+      { class: "fresh" },
+      make("span", { class: "pill bad" }),
+      make("span", { class: "sensor" }),
+      make("time"),
+      make("span", { class: "text" }, make("button", details), make("span", { class: "state" })),
     );
   }
 

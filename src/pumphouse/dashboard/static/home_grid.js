@@ -4,7 +4,7 @@ import { find, make, setText, colour } from "./dom.js";
 import { number } from "./format.js";
 
 const TROUBLE_STATE = 4; // cells of this state and above are enlarged
-const ALERT_STATE = 5;
+const ALERT_STATE = 6;
 const STATE_BITS = 3; // of a changed home: number << 3 | state
 const GAP_FROM_PX = 5; // larger cells have a gap between them
 const ENLARGED_PX = 5;
@@ -47,7 +47,7 @@ export class HomeGrid {
     return this.words.regions.length;
   }
 
-  // Homes are dealt out to the regions in turn.
+  // Consecutive homes are in consecutive regions.
   regionOf(home) {
     return home % this.regions;
   }
@@ -210,7 +210,7 @@ export class HomeGrid {
     const home = this.cursor;
     if (home === null || home >= this.states.length) return "";
     const region = this.words.regions[this.regionOf(home)];
-    return `${nameOf(home)} · ${region} · ${this.words.states[this.states[home]].word}`;
+    return `${nameOf(home)} · ${region} · ${this.words.states[this.states[home]].name}`;
   }
 
   showCounts(regions) {
@@ -218,7 +218,7 @@ export class HomeGrid {
       const tile = this.tiles[region];
       const alerts = counts[ALERT_STATE];
       setText(tile.count, alerts ? number(alerts) : "");
-      const texts = this.words.states.map((state, index) => `${counts[index]} ${state.word}`);
+      const texts = this.words.states.map((state, index) => `${counts[index]} ${state.name}`);
       const label = `Homes of ${tile.name}: ${texts.join(", ")}`;
       if (tile.canvas.getAttribute("aria-label") !== label) {
         tile.canvas.setAttribute("aria-label", label);

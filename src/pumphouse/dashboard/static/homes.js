@@ -1,22 +1,23 @@
 // The Homes page: figures, the grid of all homes, one home in detail, alerts, and a chart.
 import { find, make, setText, setClass, keepRows, colour } from "./dom.js";
-import { number, rate, seconds, time, known, DASH, plural } from "./format.js";
+import { number, rate, seconds, time, known, DASH } from "./format.js";
 import { Chart } from "./charts.js";
 import { SERIES } from "./palette.js";
 import { Stream } from "./stream.js";
 import { HomeGrid, nameOf } from "./home_grid.js";
 import { HomeCard } from "./home.js";
+import { AlertCard } from "./alert_card.js";
 import { Table } from "./table.js";
 
 const ALERTS_MAX = 50;
 const MINUTES_MAX = 180;
-const EMPTY_MINUTES = 30; // shown before the first reading
+const EMPTY_MINUTES = 30; // shown before the first activity
 const MINUTES_MIN = 15;
-const CHART_KINDS = 5; // the further kinds are climate sensors, which only a replay has
-const ALERT_STATE = 5;
+const CHART_KINDS = 5; // the later kinds are climate sensors, which only replayed datasets have
+const NO_DATA_STATE = 0;
 const URGENT_ALERTS = new Set(["fire", "break-in"]);
 
-let words, grid, card, chart, regions, stream;
+let words, grid, card, alertCard, chart, regions, stream;
 let minutes = new Map();
 let alerts = [];
 let isFirst = true; // whether the next message is the first of the stream
@@ -42,19 +43,23 @@ export function repaint() {
   chart.repaint();
 }
 
-function build(given) {
-  words = given;
+function build(vocabulary) {
+  words = vocabulary;
   grid = new HomeGrid(words, (home) => choose(nameOf(home)));
-  card = new HomeCard(words);
+  card = new HomeCard(words, (id) => alertCard.open(id));
+  alertCard = new AlertCard(choose);
   chart = buildChart();
   regions = buildRegions();
   const meanings = words.states.flatMap((state, index) => [
-    make("dt", {}, swatch(index), " ", state.word),
+    make("dt", {}, swatch(index), " ", state.name),
     make("dd", {}, state.meaning),
   ]);
-  find("states-meaning").replaceChildren(make("dl", {}, ...meanings));
+  const states = words.numbers.homes_by_state.meaning;
+  find("states-meaning").replaceChildren(make("p", {}, states), make("dl", {}, ...meanings));
+  find("minutes-title").textContent = words.numbers.activities_per_minute.title;
+  find("minutes-meaning").replaceWith(explanation("activities_per_minute"));
   const legend = words.states.map((state, index) =>
-    make("li", { title: state.meaning }, swatch(index), state.word, make("b")),
+    make("li", { title: state.meaning }, swatch(index), state.name, make("b")),
   );
   find("states-legend").replaceChildren(...legend);
   find("find").addEventListener("submit", (event) => {
@@ -77,7 +82,7 @@ function buildRegions() {
   const cells = { region: (row) => row.region };
   words.states.forEach((state, index) => {
     const name = `state_${index}`;
-    columns.push({ name, title: state.word, meaning: state.meaning, numeric: true });
+    columns.push({ name, title: state.name, meaning: state.meaning, numeric: true });
     cells[name] = (row) => number(row.counts[index]);
   });
   const table = new Table(columns, cells, { rowHeader: "region" });
@@ -113,7 +118,7 @@ function show(data) {
   showTrouble(data);
   showFigures(data);
   const legend = [...find("states-legend").querySelectorAll("b")];
-  legend.forEach((count, state) => setText(count, number(data.states[state])));
+  legend.forEach((count, state) => setText(count, number(data.homes_by_state[state])));
   const rows = data.regions.map((counts, index) => ({ region: words.regions[index], counts }));
   regions.show(rows, (row) => row.region);
   showAlerts(data);
@@ -139,55 +144,51 @@ function troubleText(data) {
     const age = seconds(data.behind_s);
     return `Catching up with the last day: the incoming readings are ${age} old.`;
   }
-  if (!data.known) {
-    return "No readings yet. They appear after the sensors send and the stage sift has run.";
+  if (data.records_trouble) {
+    return `Cannot read the database of the records: ${data.records_trouble}. Retrying; the page shows what it has read from the hubs.`;
+  }
+  if (data.homes_by_state[NO_DATA_STATE] === data.size) {
+    return "No activities yet. They appear after the sensors send and the stage sift has run.";
   }
   return "";
 }
 
+// The names are those of views/numbers.py, which has the titles and definitions.
 function figuresOf(data) {
+  return [
+    { key: "homes_heard", value: number(data.homes_heard), note: `of ${number(data.size)}` },
+    delayFigure(data),
+    { key: "readings_per_s", value: rate(data.readings_per_s), unit: "/s", note: "in hub sensors" },
+    {
+      key: "activities_per_s",
+      value: rate(data.activities_per_s),
+      unit: "/s",
+      note: data.invalid ? `${number(data.invalid)} invalid` : "in hub activity",
+    },
+    {
+      key: "homes_in_alert",
+      value: number(data.homes_in_alert),
+      note: "with an open alert",
+      bad: data.homes_in_alert > 0,
+    },
+    {
+      key: "alerts_open",
+      value: number(data.alerts_open),
+      note: "not closed",
+      bad: data.alerts_open > 0,
+    },
+    { key: "alerts_day", value: number(data.alerts_day), note: "open and closed" },
+  ];
+}
+
+function delayFigure(data) {
   // The delay that the server measured, and the time from the server to this screen.
   const network = Math.max(0, (Date.now() - data.at) / 1000);
-  const { hub_s: hub, page_s: page, total_s: total } = data.delay;
-  const inAlert = data.states[ALERT_STATE];
-  return [
-    {
-      key: "homes",
-      name: "Homes with readings",
-      value: number(data.known),
-      more: `of ${number(data.size)}`,
-    },
-    known(total)
-      ? {
-          key: "delay",
-          name: "Sensor to page",
-          value: seconds(total + network),
-          more: `hub ${seconds(hub)}, page ${seconds(page + network)}`,
-        }
-      : { key: "delay", name: "Sensor to page", value: DASH, more: "no recent reading" },
-    {
-      key: "in",
-      name: "Readings sent",
-      value: rate(data.rates.sensors),
-      unit: "/s",
-      more: "to hub sensors",
-    },
-    {
-      key: "kept",
-      name: "Readings kept",
-      value: rate(data.rates.activity),
-      unit: "/s",
-      more: data.unreadable ? `${number(data.unreadable)} invalid` : "in hub activity",
-    },
-    {
-      key: "alert",
-      name: "Homes in alert",
-      value: number(inAlert),
-      more: "in the last hour",
-      bad: inAlert > 0,
-    },
-    { key: "day", name: "Alerts", value: number(data.alerts_day), more: "in the last day" },
-  ];
+  const { hub_s: hub, page_s: page, total_s: total } = data.sensor_to_page;
+  const key = "sensor_to_page";
+  if (!known(total)) return { key, value: DASH, note: "no recent activity" };
+  const note = `hub ${seconds(hub)}, page ${seconds(page + network)}`;
+  return { key, value: seconds(total + network), note };
 }
 
 function showFigures(data) {
@@ -195,64 +196,89 @@ function showFigures(data) {
     find("homes-figures"),
     figuresOf(data),
     (figure) => figure.key,
-    (figure) =>
-      make(
-        "li",
-        { id: `figure-${figure.key}` },
-        make("span", { class: "name" }),
-        make("span", { class: "value" }),
-        make("span", { class: "unit" }),
-        make("span", { class: "more" }),
-      ),
+    buildFigure,
     (item, figure) => {
-      setText(item.querySelector(".name"), figure.name);
       setText(item.querySelector(".value"), figure.value);
       setText(item.querySelector(".unit"), figure.unit ?? "");
-      setText(item.querySelector(".more"), figure.more);
+      setText(item.querySelector(".note"), figure.note ?? "");
       setClass(item, figure.bad ? "bad" : "");
     },
   );
 }
 
+function buildFigure(figure) {
+  const { title } = words.numbers[figure.key];
+  return make(
+    "li",
+    { id: `figure-${figure.key.replaceAll("_", "-")}` },
+    make("span", { class: "name" }, title),
+    make("span", { class: "value" }),
+    make("span", { class: "unit" }),
+    make("span", { class: "note" }),
+    explanation(figure.key),
+  );
+}
+
+// The definition of a number, behind "What is this?".
+function explanation(name) {
+  const { title, meaning, source } = words.numbers[name];
+  const summary = make("summary", { "aria-label": `What is this? ${title}` }, "What is this?");
+  const from = `Counted in: ${source.replaceAll("`", "")}.`;
+  return make("details", { class: "what" }, summary, make("p", {}, meaning), make("p", {}, from));
+}
+
 function showAlerts(data) {
   if (isFirst) alerts = [];
-  const added = new Set(data.alerts.map((alert) => alert.id));
-  const earlier = alerts.filter((alert) => !added.has(alert.id));
-  alerts = [...data.alerts, ...earlier].slice(0, ALERTS_MAX);
+  const changed = new Set(data.alerts.map((alert) => alert.id));
+  const earlier = alerts.filter((alert) => !changed.has(alert.id));
+  alerts = [...data.alerts, ...earlier].sort(byRank).slice(0, ALERTS_MAX);
+  alertCard.update(data.alerts);
   find("alerts-empty").hidden = alerts.length > 0;
-  setText(find("alerts-count"), alertsText(data.alerts_day));
+  setText(find("alerts-count"), alertsText(data.alerts_open));
   keepRows(find("alerts"), alerts, (alert) => alert.id, buildAlert, updateAlert);
 }
 
-function alertsText(total) {
-  if (total > alerts.length) return `the newest ${alerts.length} of ${number(total)}`;
-  return alerts.length ? plural(alerts.length, "alert") : "";
+// Open alerts come first, then the newest.
+function byRank(a, b) {
+  const closed = (alert) => (alert.state === "closed" ? 1 : 0);
+  return closed(a) - closed(b) || b.at - a.at || (a.id < b.id ? 1 : -1);
+}
+
+function alertsText(open) {
+  const shown = alerts.filter((alert) => alert.state !== "closed").length;
+  if (open > shown) return `the newest ${number(shown)} of ${number(open)} open`;
+  return alerts.length ? `${number(open)} open` : "";
 }
 
 function buildAlert(alert) {
-  const open = { type: "button", class: "link-button", onclick: () => choose(alert.home) };
+  const toHome = { type: "button", class: "link-button home", onclick: () => choose(alert.home) };
+  const details = { type: "button", class: "link-button details" };
+  details.onclick = () => alertCard.open(alert.id);
   const tone = URGENT_ALERTS.has(alert.kind) ? "bad" : "warn";
   return make(
     "li",
     { class: isFirst ? "" : "fresh" },
     make("span", { class: `pill ${tone}` }),
-    make("span", {}, make("button", open)),
+    make("span", {}, make("button", toHome)),
     make("time"),
-    make("span", { class: "text" }),
+    make("span", { class: "text" }, make("button", details), make("span")),
   );
 }
 
 function updateAlert(item, alert) {
   setText(item.querySelector(".pill"), alert.kind);
-  setText(item.querySelector("button"), alert.home);
+  setText(item.querySelector(".home"), alert.home);
   setText(item.querySelector("time"), time(alert.at));
-  setText(item.querySelector(".text"), `${alert.text} · ${alert.region}`);
+  setText(item.querySelector(".details"), alert.text || "Details");
+  const state = alert.state === "open" ? "" : ` · ${alert.state}`;
+  setText(item.querySelector(".text span"), ` · ${alert.region}${state}`);
+  item.classList.toggle("gone", alert.state === "closed");
 }
 
-// A row of data.minutes has the start, a count for each kind of sensor, and the alerts.
+// A row of data.activities_per_minute has the start, a count for each kind of sensor, and the alerts.
 function showMinutes(data) {
   if (isFirst) minutes = new Map();
-  for (const row of data.minutes) minutes.set(row[0], row);
+  for (const row of data.activities_per_minute) minutes.set(row[0], row);
   const rows = [...minutes.values()].sort((a, b) => a[0] - b[0]).slice(-MINUTES_MAX);
   minutes = new Map(rows.map((row) => [row[0], row]));
   const charted = rows.slice(firstMinute(rows));
@@ -261,7 +287,7 @@ function showMinutes(data) {
   if (last) setText(find("minutes-text"), minuteText(last));
 }
 
-// The index of the first minute to show: the first with readings.
+// The index of the first minute to show: the first with activities.
 function firstMinute(rows) {
   const first = rows.findIndex((row) => row.slice(1).some((count) => count > 0));
   if (first < 0) return Math.max(0, rows.length - EMPTY_MINUTES);

@@ -7,12 +7,13 @@ import { seconds } from "./format.js";
 
 const PAGES = { homes, fleet, events };
 const RETRY_MS = 1000;
-const SHOW_DURATION_S = 5; // of a lost connection, before the banner shows how long it lasts
+const SHOW_DURATION_S = 5; // the banner shows the duration of a lost connection from here on
 const tabs = [...document.querySelectorAll('[role="tab"]')];
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 let current = null;
 let about = null;
 let lostAt = null;
+let refused = false; // the server runs, but was restarted with another token
 
 const pageOf = (tab) => tab.id.replace(/^tab-/, "");
 
@@ -45,17 +46,35 @@ function show(name, push) {
 // Shows the state of the stream of the page: connecting, live or lost.
 function showState(state) {
   if (state === "lost" && lostAt === null) lostAt = Date.now();
-  if (state === "live") lostAt = null;
+  if (state === "lost") checkToken();
+  if (state === "live") {
+    lostAt = null;
+    refused = false;
+  }
   const lost = lostAt !== null;
   setClass(find("link"), `link ${lost ? "lost" : state}`);
   setText(find("link-word"), lost ? "connection lost" : state);
   showBanner();
 }
 
+// A stream does not report why it was refused, so another request is made for the reason.
+async function checkToken() {
+  try {
+    refused = (await fetch("/api/about")).status === 401;
+    showBanner();
+  } catch {
+    refused = false; // the server does not respond
+  }
+}
+
 function showBanner() {
   const banner = find("banner");
   banner.hidden = lostAt === null;
   if (lostAt === null) return;
+  if (refused) {
+    setText(banner, "The page was restarted. Open the address that the command has printed.");
+    return;
+  }
   const lost = Math.floor((Date.now() - lostAt) / 1000);
   const duration = lost >= SHOW_DURATION_S ? ` ${seconds(lost)} ago` : "";
   const text = `Connection to the server of the page lost${duration}.`;
@@ -92,7 +111,9 @@ function toggleTheme() {
 async function loadAbout() {
   for (;;) {
     try {
-      return await (await fetch("/api/about")).json();
+      const response = await fetch("/api/about");
+      if (response.ok) return await response.json();
+      throw new Error(`refused with status ${response.status}`);
     } catch {
       showState("lost");
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));

@@ -1,11 +1,11 @@
 // The cells of the ownership table, by the column names of views/fleet.py.
 import { make, setText, setClass } from "./dom.js";
 import { number, rate, seconds, known, DASH } from "./format.js";
-import { dye } from "./palette.js";
+import { setHostColour } from "./palette.js";
 import { Table } from "./table.js";
 
-// group() returns the group that is shown; verdicts maps a verdict to its meaning.
-export function ownershipCells(group, verdicts) {
+// group() returns the group that is shown; statuses maps a status to its meaning.
+export function ownershipCells(group, statuses) {
   return {
     partition: (line) => line.partition,
     owner: {
@@ -16,7 +16,7 @@ export function ownershipCells(group, verdicts) {
         return { swatch, name };
       },
       update: ({ swatch, name }, line) => {
-        dye(swatch, line.owner);
+        setHostColour(swatch, line.owner);
         const successor = line.successor ? ` → ${line.successor}` : "";
         setText(name, (line.owner || "none") + successor);
       },
@@ -42,16 +42,16 @@ export function ownershipCells(group, verdicts) {
     lag_s: (line) => seconds(line.lag_s),
     in: (line) => rate(line.in),
     out: (line) => rate(line.out),
-    verdict: {
+    status: {
       build: (cell) => {
         const pill = make("span", { class: "pill" });
         cell.append(pill);
         return pill;
       },
       update: (pill, line) => {
-        setText(pill, line.verdict);
-        pill.title = `The partition ${verdicts[line.verdict].meaning}.`;
-        setClass(pill, `pill ${verdictTone(line)}`);
+        setText(pill, line.status);
+        pill.title = `The partition ${statuses[line.status].meaning}.`;
+        setClass(pill, `pill ${statusTone(line)}`);
       },
     },
   };
@@ -62,29 +62,30 @@ function leaseText(left) {
   return left > 0 ? seconds(left) : `expired ${seconds(-left)}`;
 }
 
-function verdictTone(line) {
+function statusTone(line) {
   if (line.bad) return "bad";
-  return line.verdict === "moving" ? "warn" : "good";
+  return line.status === "moving" ? "warn" : "good";
 }
 
 export class OwnershipTable {
-  constructor(words) {
+  constructor(key, words) {
     this.group = null;
-    const cells = ownershipCells(() => this.group, words.verdicts);
+    const cells = ownershipCells(() => this.group, words.statuses);
     this.table = new Table(words.columns, cells, { rowHeader: "partition" });
     this.element = make(
       "table",
-      { class: "stackable ownership" },
+      { class: "stackable ownership", id: `${key}-table` },
       make("caption", { class: "sr" }, "Owner, lag and health of every partition"),
       this.table.head(),
       this.table.body,
     );
   }
 
-  show(group) {
+  // `lines` are the rows of the group to show, in their order.
+  show(group, lines) {
     this.group = group;
     this.table.show(
-      group.lines,
+      lines,
       (line) => line.partition,
       (row, line) => setClass(row, line.bad ? "bad" : ""),
     );

@@ -1,7 +1,7 @@
 // The owners of each partition over time: a row for each partition, a colour for each host, a mark
 // for each change. The list below it has the same changes as text.
 import { make, colour } from "./dom.js";
-import { hue } from "./palette.js";
+import { hostColour } from "./palette.js";
 import { hourMinute } from "./format.js";
 
 const MINUTE_MS = 60 * 1000;
@@ -21,8 +21,8 @@ const MARK_COLOURS = {
   release: "--muted",
   "re-claim": "--good",
 };
-// Marks differ by shape and colour: claim ▲, hand-off ●, steal ◆, expire ✕, release ▽.
-const R = 3.6;
+// Marks differ by shape and colour: claim and re-claim ▲, hand-over ●, steal ◆, expiry ✕, release ▽.
+const R = 3.6; // radius of a mark in pixels
 const UP = [
   [0, -R],
   [R, R],
@@ -46,7 +46,7 @@ export class OwnershipTimeline {
     this.canvas = make("canvas", { role: "img", "aria-label": "Owners over time" });
     this.element = element;
     element.append(this.canvas);
-    this.changes = new Map(); // partition -> [{at, owner, word}], oldest first
+    this.changes = new Map(); // partition -> [{at, owner, kind}], oldest first
     this.partitions = [];
     this.start = null;
     this.now = null;
@@ -54,17 +54,17 @@ export class OwnershipTimeline {
   }
 
   reset(owners, changes, start) {
-    const first = ([partition, owner]) => [partition, [{ at: 0, owner, word: "" }]];
+    const first = ([partition, owner]) => [partition, [{ at: 0, owner, kind: "" }]];
     this.changes = new Map(Object.entries(owners).map(first));
     this.start = start;
     this.add(changes);
   }
 
   add(changes) {
-    for (const { partition, at, to, word } of changes) {
+    for (const { partition, at, to, kind } of changes) {
       if (!this.changes.has(partition)) this.changes.set(partition, []);
       const list = this.changes.get(partition);
-      list.push({ at, owner: to, word });
+      list.push({ at, owner: to, kind });
       if (list.length > CHANGES_MAX) list.shift();
     }
   }
@@ -117,12 +117,12 @@ export class OwnershipTimeline {
     changes.forEach((change, index) => {
       const end = changes[index + 1]?.at ?? this.now;
       if (end < from || !change.owner) return;
-      context.fillStyle = hue(change.owner);
+      context.fillStyle = hostColour(change.owner);
       const left = x(change.at);
       context.fillRect(left, top, Math.max(1, x(end) - left), BAR_HEIGHT);
     });
-    for (const { word, at } of changes) {
-      if (word && at >= from) drawMark(context, word, Math.max(x(at), LEFT + 4), middle);
+    for (const { kind, at } of changes) {
+      if (kind && at >= from) drawMark(context, kind, Math.max(x(at), LEFT + 4), middle);
     }
   }
 
@@ -153,14 +153,14 @@ function axisStep(span) {
   return span <= 5 * MINUTE_MS ? MINUTE_MS : 2 * MINUTE_MS;
 }
 
-function drawMark(context, word, x, y) {
-  const markColour = colour(MARK_COLOURS[word] || "--ink");
+function drawMark(context, kind, x, y) {
+  const markColour = colour(MARK_COLOURS[kind] || "--ink");
   context.beginPath();
-  if (word === "expire") {
+  if (kind === "expire") {
     drawCross(context, x, y, markColour);
     return;
   }
-  const shape = MARK_SHAPES[word];
+  const shape = MARK_SHAPES[kind];
   if (shape) {
     for (const [dx, dy] of shape) context.lineTo(x + dx, y + dy);
     context.closePath();

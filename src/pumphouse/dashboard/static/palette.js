@@ -1,5 +1,5 @@
 // Colours of hosts and sensors, distinct in both themes and with most colour deficiencies.
-const HUES = [
+const HOST_COLOURS = [
   "#3a86b7",
   "#d08a2c",
   "#5a9e5f",
@@ -12,18 +12,18 @@ const HUES = [
   "#a3744c",
 ];
 export const SERIES = ["#3a86b7", "#d08a2c", "#5a9e5f", "#b0588f", "#8a78c2", "#4aa3a0", "#8d8a3e"];
-const hues = new Map();
+const assigned = new Map(); // host -> colour
 
 // A host keeps its colour while the page is open.
-export function hue(host) {
+export function hostColour(host) {
   if (!host) return "transparent";
-  if (!hues.has(host)) hues.set(host, HUES[hues.size % HUES.length]);
-  return hues.get(host);
+  if (!assigned.has(host)) assigned.set(host, HOST_COLOURS[assigned.size % HOST_COLOURS.length]);
+  return assigned.get(host);
 }
 
-export function dye(element, host) {
-  const background = hue(host);
-  if (element.dataset.hue === background) return;
-  element.dataset.hue = background;
+export function setHostColour(element, host) {
+  const background = hostColour(host);
+  if (element.dataset.colour === background) return;
+  element.dataset.colour = background;
   element.style.background = background;
 }

@@ -1,4 +1,4 @@
-// The table of the Spark stages. Its cells go by the column names of monitors/stages.py.
+// The table of the Spark stages: a cell for each column name of monitors/stages.py.
 import { find, make, setText, setClass } from "./dom.js";
 import { number, rate, seconds, time, bytes, known, DASH } from "./format.js";
 import { Table, columnMeanings } from "./table.js";

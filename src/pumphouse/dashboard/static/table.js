@@ -1,6 +1,6 @@
 // Tables whose header and cells come from one list of columns: {name, title, meaning, numeric}.
 // `cells` has an entry for each column name: a function from row data to text, or an object
-// {build(cell), update(parts, data, row)} for a cell with elements of its own.
+// {build(cell), update(parts, data)} for a cell with elements of its own.
 import { make, setText, keepRows } from "./dom.js";
 
 export class Table {
@@ -47,10 +47,10 @@ export class Table {
 
   buildCell({ name, title, numeric }) {
     const isHeader = name === this.rowHeader;
-    const given = { class: `${numeric ? "num " : ""}c-${name.replaceAll("_", "-")}` };
-    given["data-label"] = title;
-    if (isHeader) given.scope = "row";
-    return make(isHeader ? "th" : "td", given);
+    const attributes = { class: `${numeric ? "num " : ""}c-${name.replaceAll("_", "-")}` };
+    attributes["data-label"] = title;
+    if (isHeader) attributes.scope = "row";
+    return make(isHeader ? "th" : "td", attributes);
   }
 
   updateRow(row, data) {

@@ -3,8 +3,8 @@
     reader.receive -> read_columns -> Columns -> HomeStates.add
                       ^^^^^^^^^^^^ this module
 
-The stage sift has validated the records, so a whole batch is decoded as one JSON list. Only if that
-fails is each body decoded and validated on its own.
+The stage sift has validated the records, so a whole batch is decoded as one JSON list. If that
+fails, each body is decoded and validated on its own.
 """
 
 from __future__ import annotations
@@ -92,11 +92,36 @@ def columns(records: Sequence[dict[str, Any]], invalid: int) -> Columns:
     )
 
 
+def columns_of_rows(rows: Sequence[tuple[Any, ...]]) -> Columns:
+    """Rows of the database, with the columns of `sensor_values`, as columns; invalid ones left out.
+
+    The stage record stores every event that has a home, a sensor and a time.
+    """
+    names = ("home", "sensor", "at", "since", "value", "mode", "battery", "fault")
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    valid = [record for record in records if is_complete(record)]
+    return columns(valid, len(records) - len(valid))
+
+
+def is_complete(record: dict[str, Any]) -> bool:
+    return (
+        record["sensor"] in KIND
+        and record["mode"] in MODE
+        and isinstance(record["since"], int)
+        and isinstance(record["battery"], int)
+        and is_home(record["home"])
+    )
+
+
 def int_column(numbers: list[int]) -> Ints:
     return np.array(numbers, np.int64)
 
 
+def is_home(home: str) -> bool:
+    return len(home) == 7 and home[0] == "h" and home.isascii() and home[1:].isdecimal()
+
+
 def home_number(home: str) -> int:
-    if len(home) != 7 or home[0] != "h" or not home[1:].isdecimal():
+    if not is_home(home):
         raise ValueError(f"invalid home {home!r:.40}")
     return int(home[1:])

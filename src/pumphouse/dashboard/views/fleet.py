@@ -16,7 +16,15 @@ from typing import Any
 from pumphouse.dashboard.views.ownership_history import Change
 from pumphouse.dashboard.views.rates import Rate
 from pumphouse.dashboard.views.table import TableColumn, columns_json
-from pumphouse.processor.admin.overview import BAD, BEHIND, MEANING, OK, Overview, PartitionRow
+from pumphouse.processor.admin.overview import (
+    BAD,
+    BEHIND,
+    MEANING,
+    OK,
+    UNOWNED,
+    Overview,
+    PartitionRow,
+)
 
 # The columns of the ownership table. A row has a field for each of them; the page formats the cell
 # in static/ownership_table.js.
@@ -41,13 +49,15 @@ COLUMNS = (
     TableColumn("lag_s", "Lag time", "Time between the last handled and the newest event."),
     TableColumn("in", "In", "Events per second that are sent to the partition."),
     TableColumn("out", "Out", "Events per second that are handled."),
-    TableColumn("verdict", "Verdict", "Summary of the state of the partition.", numeric=False),
+    TableColumn("status", "Status", "Summary of the state of the partition.", numeric=False),
 )
 STATES: Mapping[str, str] = {
     "stable": "every partition has an owner, and the shares differ by at most one",
-    "moving": "partitions change their owner or have none",
+    "moving": "some partitions have no owner, or are being handed over",
     "uneven": "one host owns at least two partitions more than another",
-    "nobody": "no host runs in this group",
+    "stopped": "an event that cannot be handled has stopped a partition, until it is resumed",
+    "stuck": "a partition has events waiting and makes no progress",
+    UNOWNED: "no partition has an owner",
 }
 
 
@@ -83,7 +93,8 @@ def group_json(
         "title": title,
         "hub": overview.hub,
         "group": overview.group,
-        "state": overview.state,
+        "status": overview.state,
+        "state": "nobody" if overview.state == UNOWNED else overview.state,  # deprecated
         "meaning": STATES[overview.state],
         "lease_s": lease_s,
         "hosts": hosts_json(overview),
@@ -123,19 +134,21 @@ def line_json(line: PartitionRow, rate: Rate) -> dict[str, Any]:
         "lag_s": rounded(line.lag_s),
         "in": rounded(rate.into),
         "out": rounded(rate.out),
-        "verdict": line.verdict,
+        "status": line.verdict,
+        "verdict": line.verdict,  # deprecated
         "bad": line.bad,
     }
 
 
 def unreachable(key: str, title: str, hub: str, group: str, reason: str) -> dict[str, Any]:
-    """A group without data, in the same form, with the reason."""
+    """A group that cannot be read: the fields of `group_json` without data, and the reason."""
     return {
         "key": key,
         "title": title,
         "hub": hub,
         "group": group,
-        "state": "unknown",
+        "status": "unknown",
+        "state": "unknown",  # deprecated
         "meaning": "the hub or the store did not respond",
         "hosts": [],
         "lines": [],
@@ -150,7 +163,8 @@ def change_json(number: int, key: str, change: Change) -> dict[str, Any]:
         "key": key,
         "at": change.at_ms,
         "partition": change.partition,
-        "word": change.kind,
+        "kind": change.kind,
+        "word": change.kind,  # deprecated
         "from": change.before,
         "to": change.after,
         "epoch": change.epoch,
@@ -159,13 +173,14 @@ def change_json(number: int, key: str, change: Change) -> dict[str, Any]:
 
 
 def vocabulary() -> dict[str, Any]:
-    """The meaning of columns, verdicts and states, for the tooltips and help texts."""
+    """The meaning of columns, statuses and states, for the tooltips and help texts."""
+    statuses = {
+        status: {"meaning": meaning, "bad": status in BAD} for status, meaning in MEANING.items()
+    }
     return {
         "columns": columns_json(COLUMNS),
-        "verdicts": {
-            verdict: {"meaning": meaning, "bad": verdict in BAD}
-            for verdict, meaning in MEANING.items()
-        },
+        "statuses": statuses,
+        "verdicts": statuses,  # deprecated
         "states": dict(STATES),
     }
 

@@ -1,4 +1,4 @@
-"""The current state of all homes, their last day and the readings per minute, in numpy arrays.
+"""The current state of all homes, their last day and the activities per minute, in numpy arrays.
 
     Columns -> HomeStates.add -> states, minutes, day   (a row per home, a column per sensor)
                ^^^^^^^^^^^^^^ this module
@@ -20,7 +20,6 @@ from pumphouse.homes.schema import (
     ARMED,
     DAY_MS,
     HOMES_MAX,
-    HOUR_MS,
     KINDS,
     LOW_BATTERY,
     MINUTE_MS,
@@ -32,15 +31,16 @@ from pumphouse.homes.schema import (
 )
 
 # States of a home by rising severity. The most severe one that applies is shown.
-NO_DATA, QUIET, ACTIVE, OPEN, TROUBLE, ALERT = range(6)
-STATE_WORDS = ("no data", "quiet", "active", "open", "trouble", "alert")
+NO_DATA, QUIET, ACTIVE, OPEN, TROUBLE, ALARM_NOW, ALERT = range(7)
+STATE_WORDS = ("no data", "quiet", "active", "open", "trouble", "alarm", "alert")
 STATE_MEANINGS = (
-    "no reading in the last half hour",
+    "no reading in the last two minutes, and no activity in the last half hour",
     "no movement, doors and windows shut",
     "movement",
     "a door or a window is open",
     "a sensor has a fault or a low battery",
-    "an alert within the last hour, or smoke or broken glass now",
+    "smoke or broken glass now, without an open alert",
+    "at least one open alert",
 )
 # Levels of the strip of the last day, by rising severity.
 NOTHING, INACTIVE, ACTIVITY, FAULT, ALARM = range(5)
@@ -49,7 +49,6 @@ LEVEL_WORDS = ("no data", "quiet", "active or open", "fault", "alarm")
 SLOT_MS = 10 * MINUTE_MS
 SLOTS = DAY_MS // SLOT_MS
 MINUTES = DAY_MS // MINUTE_MS
-ALERT_SHOWN_MS = HOUR_MS
 CLOCKS_APART_MS = 5 * MINUTE_MS  # a reading from further in the future is ignored
 
 MOTION, DOOR, WINDOW, GLASS, SMOKE = range(len(SENSORS))
@@ -61,7 +60,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SensorNow:
-    """The last reading of one sensor."""
+    """The last reading of one sensor. Times are in ms."""
 
     kind: str
     at: int
@@ -84,9 +83,9 @@ class HomeStates:
         self.fault = np.zeros((0, len(KINDS)), np.bool_)
         self.mode = np.zeros(0, np.uint8)
         self.last_reading = np.zeros(0, np.int64)  # time of the newest reading of the home
-        self.alerted = np.zeros(0, np.int64)  # time of the newest alert
+        self.open_alerts = np.zeros(0, np.int64)
         self.day = np.zeros((SLOTS, 0, len(SENSORS)), np.uint8)
-        self.day_slots = np.full(SLOTS, -1, np.int64)  # the number of the ten minutes in each row
+        self.day_slots = np.full(SLOTS, -1, np.int64)  # slot number since 1970 of each row
         self.minutes = np.zeros((MINUTES, len(KINDS)), np.int64)
         self.minute_numbers = np.full(MINUTES, -1, np.int64)
         self.fault_texts: dict[tuple[int, int], str] = {}
@@ -95,18 +94,18 @@ class HomeStates:
         self.grow(homes)
 
     def __repr__(self) -> str:
-        return f"<HomeStates {self.known:,} of {self.size:,} homes | {self.absorbed:,} readings>"
+        return f"<HomeStates {self.known:,} of {self.size:,} homes | {self.absorbed:,} activities>"
 
     @property
     def known(self) -> int:
-        """The number of homes with at least one reading."""
+        """The number of homes with at least one activity."""
         return int(np.count_nonzero(self.last_reading))
 
     def grow(self, homes: int) -> None:
         added_homes = homes - self.size
         for name in ("at", "since", "value", "battery", "fault"):
             setattr(self, name, np.pad(getattr(self, name), ((0, added_homes), (0, 0))))
-        for name in ("mode", "last_reading", "alerted"):
+        for name in ("mode", "last_reading", "open_alerts"):
             setattr(self, name, np.pad(getattr(self, name), (0, added_homes)))
         # Not np.pad: np.zeros allocates memory only where it is written.
         day = np.zeros((SLOTS, homes, len(SENSORS)), np.uint8)
@@ -128,7 +127,7 @@ class HomeStates:
             return
         self.absorbed += len(rows)
         self.grow_for(int(columns.home[rows].max()))
-        self.count(columns, rows)
+        self.count_per_minute(columns, rows)
         self.mark_day(columns, rows)
         self.set_now(columns, rows[np.argsort(columns.at[rows], kind="stable")])
 
@@ -149,7 +148,7 @@ class HomeStates:
             key = (int(columns.home[row]), int(columns.kind[row]))
             self.fault_texts[key] = columns.faults.get(int(row), "fault")
 
-    def count(self, columns: Columns, rows: Ints) -> None:
+    def count_per_minute(self, columns: Columns, rows: Ints) -> None:
         minutes = columns.at[rows] // MINUTE_MS
         slot = minutes % MINUTES
         clear_old_slots(self.minutes, self.minute_numbers, minutes)
@@ -158,31 +157,36 @@ class HomeStates:
 
     def mark_day(self, columns: Columns, rows: Ints) -> None:
         rows = rows[columns.kind[rows] < len(SENSORS)]
-        slots = columns.at[rows] // SLOT_MS
-        slot = slots % SLOTS
-        clear_old_slots(self.day, self.day_slots, slots)
-        current = self.day_slots[slot] == slots
+        slot_numbers = columns.at[rows] // SLOT_MS
+        slot = slot_numbers % SLOTS
+        clear_old_slots(self.day, self.day_slots, slot_numbers)
+        current = self.day_slots[slot] == slot_numbers
         rows, slot = rows[current], slot[current]
         cells = (slot, columns.home[rows], columns.kind[rows])
         np.maximum.at(self.day, cells, levels(columns, rows))
 
-    def set_alert(self, home: int, at: int) -> None:
+    def set_open_alerts(self, home: int, count: int) -> None:
         self.grow_for(home)
-        self.alerted[home] = max(int(self.alerted[home]), at)
+        self.open_alerts[home] = count
 
     # -- reading the state ------------------------------------------------------------------------
 
-    def states(self, now_ms: int) -> Bytes:
-        """One byte per home: its most severe state."""
+    def states(self, now_ms: int, heard: npt.NDArray[np.bool_] | None = None) -> Bytes:
+        """One byte per home: its most severe state.
+
+        A home that was `heard` and has no activity is quiet: sift drops only quiet readings.
+        """
         value = np.nan_to_num(self.value)
         is_reporting = self.last_reading > now_ms - SILENT_MS
-        states = np.where(is_reporting, QUIET, NO_DATA).astype(np.uint8)
+        has_data = is_reporting if heard is None else is_reporting | heard
+        states = np.where(has_data, QUIET, NO_DATA).astype(np.uint8)
         states[is_reporting & (value[:, MOTION] > 0)] = ACTIVE
         states[is_reporting & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
         low_battery = (self.battery <= LOW_BATTERY) & (self.at > 0)
         states[is_reporting & (self.fault.any(axis=1) | low_battery.any(axis=1))] = TROUBLE
         alarm_now = is_reporting & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
-        states[alarm_now | (self.alerted > now_ms - ALERT_SHOWN_MS)] = ALERT
+        states[alarm_now] = ALARM_NOW
+        states[self.open_alerts > 0] = ALERT
         return states
 
     def sensors(self, home: int) -> list[SensorNow]:
@@ -208,16 +212,16 @@ class HomeStates:
 
     def strip(self, home: int, now_ms: int) -> dict[str, str]:
         """The last day of each sensor: one digit (a level) per ten minutes, oldest first."""
-        slots = now_ms // SLOT_MS - np.arange(SLOTS - 1, -1, -1)
-        slot = slots % SLOTS
-        current = self.day_slots[slot] == slots
+        slot_numbers = now_ms // SLOT_MS - np.arange(SLOTS - 1, -1, -1)
+        slot = slot_numbers % SLOTS
+        current = self.day_slots[slot] == slot_numbers
         rows = np.where(current[:, None], self.day[slot, home], NOTHING)
         return {
             name: "".join(map(str, rows[:, kind].tolist())) for kind, name in enumerate(SENSORS)
         }
 
     def per_minute(self, now_ms: int, minutes: int) -> list[list[int]]:
-        """For each of the last minutes: its start, and the number of readings of each kind."""
+        """For each of the last minutes: its start, and the number of activities of each kind."""
         last = now_ms // MINUTE_MS
         numbers = np.arange(last - min(minutes, MINUTES) + 1, last + 1)
         slot = numbers % MINUTES
@@ -227,9 +231,9 @@ class HomeStates:
         return [[start, *row] for start, row in zip(starts.tolist(), counts.tolist(), strict=True)]
 
 
-def clear_old_slots(ring: npt.NDArray[np.generic], numbers: Ints, needed: Ints) -> None:
-    """Clear the slots of a ring that are needed for newer numbers."""
-    for number in np.unique(needed).tolist():
+def clear_old_slots(ring: npt.NDArray[np.generic], numbers: Ints, new_numbers: Ints) -> None:
+    """Clear the slots of a ring buffer that newer slot numbers reuse, and update `numbers`."""
+    for number in np.unique(new_numbers).tolist():
         slot = number % len(numbers)
         if numbers[slot] < number:
             ring[slot] = 0
@@ -260,5 +264,7 @@ def level(kind: int, value: float | None, mode: int) -> int:
 def regions_of(states: Bytes) -> list[list[int]]:
     """The number of homes by region and state."""
     region = np.arange(len(states)) % len(REGIONS)
-    cells = np.bincount(region * len(STATE_WORDS) + states, minlength=len(REGIONS) * 6)
+    cells = np.bincount(
+        region * len(STATE_WORDS) + states, minlength=len(REGIONS) * len(STATE_WORDS)
+    )
     return [[int(count) for count in row] for row in cells.reshape(len(REGIONS), -1)]

@@ -1,7 +1,7 @@
 """The data of the Homes page: all homes, and one home in detail.
 
-    HomeStates, AlertHistory, Delays -> homes_json, home_json -> JSON -> page
-                               ^^^^^^^^^^^^^^^^^^^^^^ this module
+    HomeStates, AlertHistory -> homes_json, home_json -> JSON -> page
+                                ^^^^^^^^^^^^^^^^^^^^^ this module
 
 The first message contains one byte per home; later messages contain four bytes for each home whose
 state changed.
@@ -10,12 +10,14 @@ state changed.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from pumphouse.dashboard.views.alerts import AlertHistory, alert_json
 from pumphouse.dashboard.views.home_states import (
+    ALERT,
     LEVEL_WORDS,
     SLOT_MS,
     SLOTS,
@@ -26,49 +28,83 @@ from pumphouse.dashboard.views.home_states import (
     SensorNow,
     regions_of,
 )
-from pumphouse.homes.schema import KINDS, MODES, REGIONS, SMOKE_ALARM_PPM, home_id, region_of
+from pumphouse.dashboard.views.numbers import numbers_json
+from pumphouse.dashboard.views.recorded_day import Levels, merged_strip
+from pumphouse.homes.schema import (
+    ALERT_RULES,
+    KINDS,
+    MINUTE_MS,
+    MODES,
+    REGIONS,
+    SMOKE_ALARM_PPM,
+    home_id,
+    region_of,
+)
 
 CHART_MINUTES = 180
-RECENT_MINUTES = 3  # late readings change the counts of past minutes
 ALERTS_SHOWN = 50
-STATE_BITS = 3  # of the four bytes of a changed home
+STATE_BITS = 3  # low bits of a changed home; the other 29 bits are its number
 
 
 def homes_vocabulary() -> dict[str, Any]:
-    """The names and meanings that do not change."""
+    """The constant texts: names of sensors, regions and levels, and the meanings of states."""
     return {
         "kinds": list(KINDS),
         "regions": list(REGIONS),
         "states": [
-            {"word": word, "meaning": meaning}
-            for word, meaning in zip(STATE_WORDS, STATE_MEANINGS, strict=True)
+            {"name": name, "word": name, "meaning": meaning}  # word is deprecated
+            for name, meaning in zip(STATE_WORDS, STATE_MEANINGS, strict=True)
         ],
         "levels": list(LEVEL_WORDS),
         "slot_ms": SLOT_MS,
         "slots": SLOTS,
+        "numbers": numbers_json(),
+        "rules": dict(ALERT_RULES),
     }
 
 
+MinuteRow = list[int]  # start of a minute, activities of each kind of sensor, alerts
+
+
+def recorded_minutes(
+    counts: Mapping[tuple[int, str], int], now_ms: int, minutes: int
+) -> list[MinuteRow]:
+    """Rows like those of HomeStates.per_minute, from the counts in the database."""
+    last = now_ms // MINUTE_MS
+    starts = [number * MINUTE_MS for number in range(last - minutes + 1, last + 1)]
+    return [[start, *(counts.get((start, kind), 0) for kind in KINDS)] for start in starts]
+
+
+def with_alerts(rows: list[MinuteRow], alert_history: AlertHistory, now_ms: int) -> list[MinuteRow]:
+    """The rows of the last minutes with the number of alerts as a last column."""
+    alerts = alert_history.per_minute(now_ms, len(rows))
+    return [[*row, count] for row, count in zip(rows, alerts, strict=True)]
+
+
+class SentMinutes:
+    """The rows that a browser has. A late activity can change any minute of the chart."""
+
+    def __init__(self) -> None:
+        self._sent: dict[int, MinuteRow] = {}
+
+    def take_changed(self, rows: list[MinuteRow]) -> list[MinuteRow]:
+        changed = [row for row in rows if self._sent.get(row[0]) != row]
+        self._sent = {row[0]: row for row in rows}
+        return changed
+
+
 def homes_json(
-    homes: HomeStates, alert_history: AlertHistory, states: Bytes, now_ms: int, *, minutes: int
+    homes: HomeStates, alert_history: AlertHistory, states: Bytes, now_ms: int
 ) -> dict[str, Any]:
-    """The figures above the grid, and the last minutes of the chart."""
+    """The numbers of homes and alerts; views/numbers.py defines them."""
     return {
         "at": now_ms,
         "size": len(states),
-        "known": homes.known,
-        "absorbed": homes.absorbed,
-        "unreadable": homes.unreadable,
-        "states": np.bincount(states, minlength=len(STATE_WORDS)).tolist(),
+        "invalid": homes.unreadable,
+        "homes_by_state": np.bincount(states, minlength=len(STATE_WORDS)).tolist(),
         "regions": regions_of(states),
-        "minutes": [
-            [*row, alerts]
-            for row, alerts in zip(
-                homes.per_minute(now_ms, minutes),
-                alert_history.per_minute(now_ms, minutes),
-                strict=True,
-            )
-        ],
+        "homes_in_alert": int(np.count_nonzero(states == ALERT)),
+        "alerts_open": alert_history.open_count,
         "alerts_day": alert_history.count_last_day(now_ms),
     }
 
@@ -84,7 +120,10 @@ def changed_grid(before: Bytes, states: Bytes) -> str:
 
 
 def new_alerts(alert_history: AlertHistory, version: int) -> list[dict[str, Any]]:
-    return [alert_json(alert) for alert in alert_history.since(version, ALERTS_SHOWN)]
+    """The alerts that changed after a version; at first the newest, open ones before closed."""
+    if version == 0:
+        return [alert_json(shown) for shown in alert_history.newest(ALERTS_SHOWN)]
+    return [alert_json(shown) for shown in alert_history.since(version, ALERTS_SHOWN)]
 
 
 def find_home(text: str, size: int) -> int | None:
@@ -96,10 +135,14 @@ def find_home(text: str, size: int) -> int | None:
 
 
 def home_json(
-    homes: HomeStates, alert_history: AlertHistory, home: int, now_ms: int
+    homes: HomeStates,
+    alert_history: AlertHistory,
+    home: int,
+    now_ms: int,
+    state: int,
+    recorded: Levels | None = None,
 ) -> dict[str, Any]:
-    """One home: current sensor values, the last day, alerts."""
-    state = int(homes.states(now_ms)[home])
+    """One home: its state, current sensor values, the last day, alerts."""
     last_reading = int(homes.last_reading[home])
     day_end_ms = (now_ms // SLOT_MS + 1) * SLOT_MS
     return {
@@ -107,21 +150,19 @@ def home_json(
         "home": home_id(home),
         "region": region_of(home),
         "state": state,
-        "word": STATE_WORDS[state],
-        "heard": last_reading or None,
+        "state_name": STATE_WORDS[state],
+        "last_reading": last_reading or None,
+        "word": STATE_WORDS[state],  # deprecated
+        "heard": last_reading or None,  # deprecated
         "mode": MODES[int(homes.mode[home])] if last_reading else None,
         "sensors": [sensor_json(sensor) for sensor in homes.sensors(home)],
         "day": {
             "from": day_end_ms - SLOTS * SLOT_MS,
             "slot_ms": SLOT_MS,
-            **strip(homes, home, now_ms),
+            "rows": merged_strip(homes.strip(home, now_ms), recorded or {}, now_ms),
         },
         "alerts": [alert_json(alert) for alert in alert_history.of_home(home_id(home))],
     }
-
-
-def strip(homes: HomeStates, home: int, now_ms: int) -> dict[str, Any]:
-    return {"rows": homes.strip(home, now_ms)}
 
 
 def sensor_json(sensor: SensorNow) -> dict[str, Any]:

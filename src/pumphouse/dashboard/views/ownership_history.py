@@ -1,4 +1,4 @@
-"""Changes of ownership between two listings: claim, hand-off, steal, expiry, release.
+"""Changes of ownership between two listings: claim, hand-over, steal, expiry, release.
 
 listing, listing, ... -> changes -> timeline on the page
                          ^^^^^^^ this module
@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pumphouse.leases.model import Listing, Ownership
 from pumphouse.processor.admin.overview import partition_order
 
-EXPIRED_SHARE = 0.9  # of the lease: listings are not taken at exact times
+# A lease counts as expired after this share of it, because listings are not taken at exact times.
+EXPIRED_SHARE = 0.9
 CLAIM, HAND_OFF, STEAL = "claim", "hand-off", "steal"
-EXPIRE, RELEASE, RENEWED = "expire", "release", "re-claim"
+EXPIRE, RELEASE, RE_CLAIM = "expire", "release", "re-claim"
 CHANGE_MEANINGS = {
     CLAIM: "a host claimed a partition without an owner",
     HAND_OFF: "the owner finished its batch and handed the partition to the requesting host",
     STEAL: "a host took the partition because the owner did not hand it over in time",
     EXPIRE: "the owner did not renew its lease; the partition has no owner",
     RELEASE: "the owner released the partition, for instance because it stops",
-    RENEWED: "the same host claimed the partition with a higher epoch",
+    RE_CLAIM: "the same host claimed the partition with a higher epoch",
 }
 
 
@@ -49,44 +50,45 @@ class Change:
             STEAL: f"{self.after} stole {partition} from {self.before}",
             EXPIRE: f"the lease of {self.before} on {partition} expired",
             RELEASE: f"{self.before} released {partition}",
-            RENEWED: f"{self.after} re-claimed {partition}",
+            RE_CLAIM: f"{self.after} re-claimed {partition}",
         }[self.kind]
 
 
 def changes(
-    before: Listing, after: Listing, lease_s: float, took_s: float, at_ms: int
+    before: Listing, after: Listing, lease_s: float, elapsed_s: float, at_ms: int
 ) -> tuple[Change, ...]:
-    """The changes between two listings `took_s` apart, in the order of partitions."""
+    """The changes between two listings `elapsed_s` apart, in the order of partitions."""
     earlier = {row.partition: row for row in before.ownerships}
     rows = sorted(after.ownerships, key=lambda row: partition_order(row.partition))
     return tuple(
         change
         for row in rows
-        for change in between(earlier.get(row.partition), row, lease_s, took_s, at_ms)
+        for change in row_changes(earlier.get(row.partition), row, lease_s, elapsed_s, at_ms)
     )
 
 
-def between(
-    old: Ownership | None, new: Ownership, lease_s: float, took_s: float, at_ms: int
+def row_changes(
+    old: Ownership | None, new: Ownership, lease_s: float, elapsed_s: float, at_ms: int
 ) -> Iterator[Change]:
+    """The changes of one partition: none, one, or an expiry and a claim."""
     old_owner, new_owner = live_owner(old, lease_s), live_owner(new, lease_s)
     if (
         old is not None
         and old_owner
         and new_owner not in ("", old_owner)
-        and had_expired(old, new, lease_s, took_s)
+        and had_expired(old, new, lease_s, elapsed_s)
     ):
         yield Change(at_ms, new.partition, EXPIRE, old_owner, "", old.epoch)
         yield Change(at_ms, new.partition, CLAIM, "", new_owner, new.epoch)
         return
-    kind = classify(old, new, old_owner, new_owner, took_s)
+    kind = classify(old, new, old_owner, new_owner, elapsed_s)
     if kind:
         yield Change(at_ms, new.partition, kind, old_owner, new_owner, new.epoch)
 
 
-def had_expired(old: Ownership, new: Ownership, lease_s: float, took_s: float) -> bool:
+def had_expired(old: Ownership, new: Ownership, lease_s: float, elapsed_s: float) -> bool:
     """Whether the old lease had expired when the new owner wrote its row."""
-    return old.age_s + took_s - new.age_s >= EXPIRED_SHARE * lease_s
+    return old.age_s + elapsed_s - new.age_s >= EXPIRED_SHARE * lease_s
 
 
 def live_owner(row: Ownership | None, lease_s: float) -> str:
@@ -94,7 +96,7 @@ def live_owner(row: Ownership | None, lease_s: float) -> str:
 
 
 def classify(
-    old: Ownership | None, new: Ownership, old_owner: str, new_owner: str, took_s: float
+    old: Ownership | None, new: Ownership, old_owner: str, new_owner: str, elapsed_s: float
 ) -> str:
     """The kind of change; "" if there is none."""
     if old is None or not old_owner:
@@ -103,16 +105,16 @@ def classify(
         # If the row still has an owner, the owner did not release it: its lease expired.
         return EXPIRE if new.owner else RELEASE
     if old_owner == new_owner:
-        return RENEWED if new.epoch > old.epoch else ""
-    return STEAL if was_stolen(old, new, took_s) else HAND_OFF
+        return RE_CLAIM if new.epoch > old.epoch else ""
+    return STEAL if was_stolen(old, new, elapsed_s) else HAND_OFF
 
 
-def was_stolen(old: Ownership, new: Ownership, took_s: float) -> bool:
-    """Whether the new owner took the partition without a request, or after its deadline.
+def was_stolen(old: Ownership, new: Ownership, elapsed_s: float) -> bool:
+    """Whether the new owner sent no request, or took the partition after its request's deadline.
 
     The official SDKs send no requests and use no epochs. Our hosts send a request first, so a
     change of owner before the deadline is a hand-over.
     """
     if new.epoch <= old.epoch:
         return True
-    return old.deadline_s is not None and old.deadline_s - took_s <= 0
+    return old.deadline_s is not None and old.deadline_s - elapsed_s <= 0

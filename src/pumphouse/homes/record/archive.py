@@ -120,6 +120,7 @@ class Archive:
         log.debug("%s", line("files_merged", hour=hour, files=files, rows=merged.rows))
 
     def _close_day(self, day: str) -> None:
+        """Move the list of a day's files from the manifest to a file of its own."""
         files = [file for file in self._manifest.files if manifests.day_of(file) == day]
         if earlier := self._manifest.days.get(day):
             files = [*read_day(self.folder, earlier), *files]
@@ -191,7 +192,10 @@ def read_rows(folder: Folder, file: DataFile) -> pa.Table:
 def read_whole(folder: Folder, name: str) -> bytes:
     stored = folder.read(name)
     if stored is None:
-        raise RecordsDamaged(f"{name} is missing, although the manifest of {folder} names it")
+        raise RecordsDamaged(
+            f"{name} is missing, although the manifest of {folder} names it: restore the file from "
+            "a backup"
+        )
     return stored[0]
 
 

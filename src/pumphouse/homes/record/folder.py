@@ -1,7 +1,7 @@
 """The folders of the records: on this machine, or a container of Azure Blob Storage.
 
 Both offer the same five operations. `replace` writes a file only if it has not changed since it was
-read, which makes a manifest possible.
+read, so that one writer never overwrites the manifest of another.
 
     --storage -> open_folder -> LocalFolder, BlobFolder -> Archive
                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from pumphouse.errors import ConnectionFailed, OptionError, RecordsContended
 from pumphouse.leases.store_url import StoreUrl, parse_store_url
+from pumphouse.logs import quieten
 
 CALL_S = 60  # for one response of a storage account
 _BLOB = re.compile(
@@ -40,7 +42,7 @@ class Folder(Protocol):
     """Files by names that may contain slashes. Writes are atomic."""
 
     def read(self, name: str) -> tuple[bytes, str] | None:
-        """The content of a file and its tag, which changes with it; None for a missing file."""
+        """The content of a file, and a tag that changes with the content; None if it is missing."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, overwriting any earlier one."""
@@ -133,15 +135,16 @@ class BlobFolder:
     def __init__(self, location: StoreUrl, credential: Any = None) -> None:
         if location.kind != "blob":
             raise OptionError(
-                f"records can be stored in a folder or in blobs, not in {location.kind}:"
+                f"invalid storage {location.kind}: use a path, blob://ACCOUNT/CONTAINER or a "
+                "storage connection string"
             )
         self._container = open_container(location, credential)
-        self._ensure()
+        self._create_if_missing()
 
     def __repr__(self) -> str:
         return f"<BlobFolder {self._container.container_name}>"
 
-    def _ensure(self) -> None:
+    def _create_if_missing(self) -> None:
         from azure.core.exceptions import AzureError, ResourceExistsError
 
         try:
@@ -151,7 +154,10 @@ class BlobFolder:
         except AzureError as failed:
             where = self._container.primary_hostname
             why = (str(failed).splitlines() or [type(failed).__name__])[0]
-            raise ConnectionFailed(f"cannot use the storage at {where}: {why}") from None
+            raise ConnectionFailed(
+                f"cannot use the storage at {where}: {why}. Check the name of the account and "
+                "the credentials"
+            ) from None
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         from azure.core.exceptions import ResourceNotFoundError
@@ -201,6 +207,7 @@ def open_container(location: StoreUrl, credential: Any) -> Any:
         raise OptionError(
             "records in Azure Blob Storage need the Azure SDK: pip install 'pumphouse[azure]'"
         ) from None
+    quieten(logging.getLogger("azure"), logging.WARNING)  # it logs each request as INFO
     # Gives up after about ten seconds; the default is a minute and a half.
     retries = ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3)
     options: dict[str, Any] = {"connection_timeout": CALL_S, "read_timeout": CALL_S}

@@ -6,8 +6,9 @@ merge, and after any crash. Rows are in folders by the hour of their event time:
 
     activity/date=2026-11-15/hour=09/000000000042-k3f9.parquet
 
-Small files are merged in tiers, so that a row is rewritten only a few times: when an hour has FAN
-files of similar size, and after the hour has passed.
+Small files are merged in tiers of similar size, so that a row is rewritten only a few times. A tier
+of an hour is merged when it has FAN files. After the hour has passed, its remaining small files are
+merged.
 
     batch -> Archive: files -> with_batch -> plan_merges -> Archive: files -> with_merge
                                ^^^^^^^^^^    ^^^^^^^^^^^ this module           ^^^^^^^^^^
@@ -231,7 +232,10 @@ def decoded(data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
     except ValueError as error:
-        raise RecordsDamaged(f"the manifest of the records is not valid JSON: {error}") from None
+        raise RecordsDamaged(
+            f"the manifest of the records is not valid JSON: {error}. Restore it from a backup, or "
+            "record into another folder"
+        ) from None
     if not isinstance(fields, dict) or fields.get("v") != VERSION:
         version = fields.get("v") if isinstance(fields, dict) else None
         raise RecordsDamaged(

@@ -4,8 +4,9 @@ Each store keeps, in the same transaction as the rows, the next sequence number 
 each hub. So a batch that Spark repeats after a crash is recognised row by row, even if Spark
 divides the rows into different batches.
 
-    Spark's batch -> new_rows -> stored together with -> advanced
-                     ^^^^^^^^                            ^^^^^^^^ this module
+    Spark's batch -> new_rows  -> one transaction of the store
+    positions     -> advanced  -^
+                     ^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ PARTITION, SEQUENCE = "partition", "sequence"
 Positions: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
-def new_rows(rows: pa.Table, following: Mapping[str, int]) -> pa.Table:
-    """The rows of one hub that are not stored yet."""
-    if not rows.num_rows or not following:
+def new_rows(rows: pa.Table, next_sequences: Mapping[str, int]) -> pa.Table:
+    """The rows of one hub that are not stored yet, by the next sequence number per partition."""
+    if not rows.num_rows or not next_sequences:
         return rows
     partitions = rows[PARTITION].combine_chunks().dictionary_encode()
-    starts = [following.get(partition, 0) for partition in partitions.dictionary.to_pylist()]
-    start = np.asarray(starts, np.int64)[partitions.indices.to_numpy()]
-    is_new = rows[SEQUENCE].to_numpy() >= start
+    by_partition = [next_sequences.get(name, 0) for name in partitions.dictionary.to_pylist()]
+    by_row = np.asarray(by_partition, np.int64)[partitions.indices.to_numpy()]
+    is_new = rows[SEQUENCE].to_numpy() >= by_row
     return rows if is_new.all() else rows.filter(pa.array(is_new))
 
 
@@ -38,14 +39,14 @@ def end_positions(rows: pa.Table) -> dict[str, int]:
     """The position after the last row of each partition."""
     last = rows.group_by(PARTITION).aggregate([(SEQUENCE, "max")])
     pairs = zip(last[PARTITION].to_pylist(), pc.add(last[f"{SEQUENCE}_max"], 1), strict=True)
-    return {partition: following.as_py() for partition, following in pairs}
+    return {partition: position.as_py() for partition, position in pairs}
 
 
 def advanced(before: Positions, reached: Positions) -> dict[str, dict[str, int]]:
     """The positions after storing up to `reached`; a position never moves back."""
-    after = {hub: dict(following) for hub, following in before.items()}
-    for hub, following in reached.items():
+    after = {hub: dict(positions) for hub, positions in before.items()}
+    for hub, reached_positions in reached.items():
         positions = after.setdefault(hub, {})
-        for partition, position in following.items():
+        for partition, position in reached_positions.items():
             positions[partition] = max(positions.get(partition, 0), position)
     return after

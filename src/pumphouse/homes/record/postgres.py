@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from io import BytesIO
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as csv
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes.record.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CONNECT_S = 15
 STATEMENT_MS = 120_000
@@ -27,6 +26,7 @@ class PostgresConnection:
             raise OptionError(
                 "records in PostgreSQL need psycopg: pip install 'pumphouse[postgres]'"
             ) from None
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         settings = f"-c statement_timeout={STATEMENT_MS} -c client_min_messages=warning"
         try:
             self._connection = psycopg.connect(
@@ -38,12 +38,18 @@ class PostgresConnection:
                 "use postgresql://USER:PASSWORD@HOST/NAME"
             ) from None
         except psycopg.OperationalError as failed:
-            raise ConnectionFailed(f"cannot connect to PostgreSQL: {first_line(failed)}") from None
+            raise ConnectionFailed(
+                f"cannot connect to PostgreSQL: {first_line(failed)}. Check that the server runs, "
+                "and the URL of the database"
+            ) from None
 
     def begin(self) -> None:
         self.run("BEGIN")
         # Serialises batches, also if two pipelines run by mistake.
         self.run("SELECT pg_advisory_xact_lock(hashtext('pumphouse.homes'))")
+
+    def begin_reading(self) -> None:
+        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def commit(self) -> None:
         self.run("COMMIT")
@@ -58,10 +64,15 @@ class PostgresConnection:
     def run(self, statement: str) -> int:
         return self._connection.execute(statement).rowcount
 
-    def query(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query).fetchall()
+    def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        # Without values psycopg does not interpret %, which some queries use as an operator.
+        if not values:
+            return self._connection.execute(query).fetchall()
+        return self._connection.execute(query.replace("?", "%s"), values).fetchall()
 
     def stage(self, table: Table, rows: pa.Table) -> int:
+        from pyarrow import csv  # here, because only the stage needs it, not the page
+
         raw = f"raw_{table.name}"
         columns = ", ".join(f"{name} {kind}" for name, kind in table.columns.items())
         self.run(f"CREATE TEMP TABLE IF NOT EXISTS {raw} ({columns}) ON COMMIT DELETE ROWS")
@@ -86,6 +97,9 @@ class PostgresConnection:
 
 def storable(rows: pa.Table) -> pa.Table:
     """Rows without NUL characters, which JSON may contain and PostgreSQL rejects."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     for index, column in enumerate(rows.schema):
         if pa.types.is_string(column.type):
             clean = pc.replace_substring(rows[column.name], "\0", "\N{REPLACEMENT CHARACTER}")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.record.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BUSY_S = 30.0  # how long to wait for a lock that another process holds
 
 
 class SqliteConnection:
     """A file in WAL mode, in which readers and the writer do not block each other."""
+
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
 
     def __init__(self, path: str) -> None:
         try:
@@ -26,11 +29,16 @@ class SqliteConnection:
             )
             self._file.execute("PRAGMA journal_mode=WAL")
         except (OSError, sqlite3.Error) as failed:
-            raise OptionError(f"{path} cannot be used as a database: {failed}") from None
+            raise OptionError(
+                f"{path} cannot be used as a database: {failed}. Choose another with --database"
+            ) from None
         self._file.execute("PRAGMA synchronous=FULL")
 
     def begin(self) -> None:
         self._file.execute("BEGIN IMMEDIATE")
+
+    def begin_reading(self) -> None:
+        self._file.execute("BEGIN DEFERRED")
 
     def commit(self) -> None:
         self._file.execute("COMMIT")
@@ -45,8 +53,8 @@ class SqliteConnection:
     def run(self, statement: str) -> int:
         return self._file.execute(statement).rowcount
 
-    def query(self, query: str) -> list[tuple[Any, ...]]:
-        return self._file.execute(query).fetchall()
+    def query(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._file.execute(query, values).fetchall()
 
     def stage(self, table: Table, rows: pa.Table) -> int:
         self._file.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table.staged} ({table.definition()})")

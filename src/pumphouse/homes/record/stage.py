@@ -3,8 +3,8 @@
 What it needs, and why:
 
 * Batches: a file and a transaction cost the same for one row as for a thousand.
-* A checkpoint, to resume from. The position is stored in the same transaction as the rows, because
-  Spark repeats the batch in which a crash happened; both stores recognise new rows by it.
+* A checkpoint, to resume from. Spark repeats the batch in which a crash happened. So the position
+  is stored in the same transaction as the rows, and both stores recognise new rows by the position.
 * One writer per partition: the source reads with an epoch, so an older driver that still runs is
   evicted. If it writes nevertheless, the transaction and the manifest refuse the write.
 * All rows on the driver: a transaction needs one connection. The stages before drop most readings,
@@ -29,14 +29,17 @@ import pyarrow.compute as pc
 
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import OptionError
+from pumphouse.homes.alert_spans import export_spans, is_tracing
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record.archive import Archive, read_manifest
 from pumphouse.homes.record.database import Database
 from pumphouse.homes.record.database_url import open_database
 from pumphouse.homes.record.folder import open_folder
+from pumphouse.homes.record.metrics import RecordMetrics
 from pumphouse.homes.record.positions import Positions, end_positions
 from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
+from pumphouse.homes.trace_text import TRACE, read_text, text_of
 from pumphouse.logs import line
 
 if TYPE_CHECKING:
@@ -48,6 +51,11 @@ log = logging.getLogger("pumphouse.homes")
 GROUP = "record"
 TRIGGER = {"processingTime": "2 seconds"}
 COLUMNS = "body binary, partition string, sequenceNumber long, enqueuedTime timestamp"
+# Only alerts are stored with their trace: activities are a thousand times as many.
+COLUMNS_OF = {
+    ACTIVITY_HUB: COLUMNS,
+    ALERTS_HUB: f"{COLUMNS}, properties MAP<STRING, STRING>",
+}
 # The fields of both hubs; those that a body does not have are null.
 BODY = (
     "id STRING, home STRING, kind STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE,"
@@ -78,11 +86,11 @@ class Recorded:
     The fields are keys of status.json.
     """
 
-    rows: int = 0
+    rows: int = 0  # new rows
     repeats: int = 0
     late: int = 0
     unreadable: int = 0
-    known: int = 0  # rows that were stored before; many of them mean that the hub was replaced
+    known: int = 0  # rows that were stored before; if there are many, the hub was created again
     delay_p50_ms: float = 0.0
     delay_p99_ms: float = 0.0
 
@@ -104,7 +112,7 @@ def start(
 
 
 def check(settings: RecordSettings) -> None:
-    """Raise if a store is unusable: before the start, not in a restart loop."""
+    """Raise if a store is unusable. Called before the start: a stage that fails is restarted."""
     if settings.storage is not None:
         check_folder(settings.storage)
     if settings.database is not None:
@@ -117,13 +125,17 @@ def check_folder(storage: str) -> None:
         folder.write(PROBE, b"")
         folder.delete(PROBE)
     except OSError as failed:
-        raise OptionError(f"{folder} cannot be used for records: {failed}") from None
+        raise OptionError(
+            f"{folder} cannot be used for records: {failed}. Choose another with --storage"
+        ) from None
     read_manifest(folder)
 
 
 def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSettings) -> DataFrame:
     """Both hubs as one stream of rows: the fields of the body and the position of the event."""
     from pyspark.sql import functions as f
+
+    from pumphouse.homes.validation import trace_column
 
     frames = []
     for hub in (ACTIVITY_HUB, ALERTS_HUB):
@@ -133,22 +145,22 @@ def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSetting
             startingPosition=settings.start,
             maxEventsPerTrigger=settings.events_max,
             partitionsPerTask=settings.partitions_per_task,
-            includeProperties=False,
-            includeSystemProperties=False,
         )
-        events = spark.readStream.format("eventhubs").schema(COLUMNS).options(**options).load()
+        source = spark.readStream.format("eventhubs").schema(COLUMNS_OF[hub])
+        events = source.options(**options).load()
         body = f.from_json(f.col("body").cast("string"), BODY)
         origin = (
             f.lit(hub).alias(HUB),
             f.col("partition"),
             f.col("sequenceNumber").alias("sequence"),
             f.unix_millis("enqueuedTime").alias("enqueued"),
+            trace_column() if hub == ALERTS_HUB else f.lit(None).cast("string").alias(TRACE),
         )
         frames.append(events.select(*origin, body.alias("row")).select(*ORIGIN, "row.*"))
     return frames[0].unionAll(frames[1])
 
 
-ORIGIN = (HUB, "partition", "sequence", "enqueued")
+ORIGIN = (HUB, "partition", "sequence", "enqueued", TRACE)
 
 
 class Recorder:
@@ -159,6 +171,7 @@ class Recorder:
         archive: Archive | None,
         open_database: Callable[[], Database] | None,
         clock: Clock,
+        metrics: RecordMetrics | None = None,
     ) -> None:
         self._archive = archive
         self._open_database = open_database
@@ -166,17 +179,23 @@ class Recorder:
         self._clock = clock
         self._batches = 0
         self._lock = threading.Lock()
+        self._metrics = metrics
         self.recorded = Recorded()
 
     @classmethod
-    def open(cls, settings: RecordSettings, clock: Clock | None = None) -> Recorder:
+    def open(
+        cls,
+        settings: RecordSettings,
+        clock: Clock | None = None,
+        metrics: RecordMetrics | None = None,
+    ) -> Recorder:
         clock = clock or SystemClock()
         archive = None
         if settings.storage is not None:
             archive = Archive(open_folder(settings.storage), lambda: now_ms(clock))
             archive.sweep()
         url = settings.database
-        return cls(archive, None if url is None else lambda: open_database(url), clock)
+        return cls(archive, None if url is None else lambda: open_database(url), clock, metrics)
 
     def take(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark with each batch; after a crash, maybe twice with the same batch."""
@@ -193,21 +212,28 @@ class Recorder:
         if unreadable:
             todo = "find the program that writes other records to activity or alerts"
             log.warning("%s", line("rows_skipped", rows=unreadable, todo=todo))
-        result = self._store_in_both(readable, reached)
+        result = self._store_in_both(readable, reached, traces_of(rows))
         delays = delay_percentiles(rows, now_ms(self._clock))
         self.recorded = added(self.recorded, result, unreadable, delays)
 
     def _opened_database(self) -> Database | None:
         if self._database is None and self._open_database is not None:
             self._database = self._open_database()
+            self._database.reads_back = self._metrics is not None or is_tracing()
         return self._database
 
-    def _store_in_both(self, hubs: Mapping[str, pa.Table], reached: Positions) -> Recorded:
+    def _store_in_both(
+        self, hubs: Mapping[str, pa.Table], reached: Positions, traces: Mapping[str, str]
+    ) -> Recorded:
         result = Recorded()
         database = self._opened_database()
         if database is not None:
-            stored = database.store(hubs, reached)
+            stored = database.store(hubs, reached, now_ms(self._clock), traces)
             result = Recorded(stored.rows, stored.repeats, stored.late)
+            if self._metrics is not None:  # at once: the archive may fail
+                self._metrics.record(stored.stored, now_ms(self._clock))
+            if stored.stored.traced and is_tracing():
+                export_spans(stored.stored.traced, now_ms(self._clock))
         if self._archive is not None:
             rows = self._archive.append(hubs, reached)
             result = replace(result, rows=max(result.rows, rows))
@@ -217,11 +243,37 @@ class Recorder:
         received = sum(rows.num_rows for rows in hubs.values())
         return replace(result, known=received - result.rows)
 
+    def probe(self) -> None:
+        """Ask the database for its positions. A running batch asks it too, and is not disturbed."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if (database := self._opened_database()) is not None:
+                database.positions()
+        except BaseException:
+            self._close_database()
+            raise
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         with self._lock:
-            if self._database is not None:
-                self._database.close()
-                self._database = None
+            self._close_database()
+
+    def _close_database(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+def traces_of(rows: pa.Table) -> dict[str, str]:
+    """The valid trace contexts of alerts, by the id of the alert."""
+    if TRACE not in rows.column_names or rows[TRACE].null_count == rows.num_rows:
+        return {}
+    traced = rows.filter(pc.is_valid(rows[TRACE]))
+    pairs = zip(traced["id"].to_pylist(), traced[TRACE].to_pylist(), strict=True)
+    contexts = ((alert, read_text(text)) for alert, text in pairs if alert is not None)
+    return {alert: text_of(context) for alert, context in contexts if context is not None}
 
 
 def split_by_hub(rows: pa.Table) -> dict[str, pa.Table]:
@@ -235,7 +287,7 @@ def split_by_hub(rows: pa.Table) -> dict[str, pa.Table]:
 
 
 def is_readable(hub: str, rows: pa.Table) -> pa.Array:
-    """Which rows the table accepts. A rejected row would fail its batch on every retry."""
+    """Which rows the table accepts. Any other row would fail its batch on every retry."""
     columns = TABLES[hub].columns
     required = [name for name, kind in columns.items() if "NOT NULL" in kind]
     checks = [pc.is_valid(rows[name]) for name in required]

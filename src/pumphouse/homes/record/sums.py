@@ -1,8 +1,8 @@
 """Sums per minute and region, and per hour and home.
 
-The sums are in the same database as the rows, and change in the transaction that stores the rows,
-by the new rows only. So they are correct after every batch and after every crash: counting all
-rows gives the same numbers.
+The sums are in the same database as the rows. The transaction that stores new rows adds them to the
+sums. So the sums are correct after every batch and after every crash: a count of all rows gives the
+same numbers.
 
 Event time counts, not the time of arrival. The watermark is DELAY_MS before the newest reading. The
 sums of a minute before the watermark rarely change. A reading before the watermark is counted as

@@ -1,12 +1,16 @@
-"""The tables of the records: one per hub, named like it, and the statements that create them."""
+"""The tables of the records, one per hub and with its name, and the statements to create them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pumphouse.homes.record import sums
+from pumphouse.homes.record import alert_states, newest_values, sums
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
+
+if TYPE_CHECKING:
+    from pumphouse.homes.record.positions import Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,7 @@ class Table:
 
     @property
     def staged(self) -> str:
+        """The name of the temporary table into which a batch is loaded first."""
         return f"staged_{self.name}"
 
     def definition(self) -> str:
@@ -73,4 +78,35 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS positions (hub TEXT NOT NULL, partition TEXT NOT NULL,"
     " following BIGINT NOT NULL, PRIMARY KEY (hub, partition))",
     "CREATE TABLE IF NOT EXISTS newest (hub TEXT NOT NULL PRIMARY KEY, at BIGINT NOT NULL)",
+    *alert_states.CREATE,
+    *newest_values.CREATE,
+    *newest_values.FILL,
 )
+
+
+class SchemaConnection(Protocol):
+    """The part of a connection that is needed to create tables."""
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def run(self, statement: str) -> int: ...
+
+    def query(self, query: str) -> list[tuple[Any, ...]]: ...
+
+
+def create_tables(connection: SchemaConnection) -> None:
+    """Create the tables that do not exist; those that an earlier version lacks are filled."""
+    connection.begin()
+    for statement in SCHEMA:
+        connection.run(statement)
+    connection.commit()
+
+
+def stored_positions(connection: SchemaConnection) -> Positions:
+    """The position after the stored events, by hub and partition."""
+    positions: dict[str, dict[str, int]] = {}
+    for hub, partition, following in connection.query("SELECT * FROM positions"):
+        positions.setdefault(hub, {})[partition] = following
+    return positions

@@ -1,10 +1,10 @@
 """Sends the results of a sift task: activities to one hub, dead letters to another.
 
 One pass over the rows sends both, so a batch is computed once. The key of an activity is its home,
-and a batch may have only one key. But the partition of a key is known (see partition_hash.py), so
-activities are sent to partitions: many homes in a batch, each event with its key. A client without
-batch senders gets one batch per key. Delivery is at least once, as with any sink: a task that Spark
-repeats sends its rows a second time.
+and a batch that is sent by key has one key only. So activities are sent to the partitions of their
+keys (see partition_hash.py): a batch has many homes, each event with its key. A client without
+batch senders sends one batch per key. Delivery is at least once, as with any sink: a task that
+Spark repeats sends its rows a second time.
 
     Sifter -> deliver -> activity, deadletter
               ^^^^^^^ this module, in an executor
@@ -23,16 +23,17 @@ import pyarrow as pa
 from pumphouse.client.base import HubClient, batch_section, encode_event, prepared_batch
 from pumphouse.events import Event
 from pumphouse.homes.partition_hash import partitions_of
+from pumphouse.homes.trace_text import TRACE, trace_properties
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.worker import freeze_imported_modules
 
 BATCH_BYTES_MAX = 240 * 1024  # below the 256 KB of the smallest tier
-# The outcome of a record: one of these, or what is wrong with it.
+# The outcome of a valid record. The outcome of an invalid one is a text that describes the problem.
 KEPT, REPEATED, DROPPED = "kept", "repeated", "dropped"
-COLUMNS = ("partition", "sequence", "home", "outcome", "body")
-DELIVERED = "outcome STRING, late BOOLEAN"
-DELIVERED_ARROW = pa.schema([("outcome", pa.string()), ("late", pa.bool_())])
+COLUMNS = ("partition", "sequence", "home", "outcome", "body", TRACE)
+DELIVERED = "outcome STRING, late BOOLEAN, kind STRING"
+DELIVERED_ARROW = pa.schema([("outcome", pa.string()), ("late", pa.bool_()), ("kind", pa.string())])
 
 Deliver = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -46,16 +47,19 @@ class OutgoingEvents:
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
-        for partition, sequence, home, outcome, body in rows:
+        for partition, sequence, home, outcome, body, trace in rows:
             if outcome == KEPT:
-                self.activities.append(Event(body, partition_key=home))
+                event = Event(body, partition_key=home)
+                if trace is not None:
+                    event = Event(body, trace_properties(trace), partition_key=home)
+                self.activities.append(event)
             elif outcome not in (REPEATED, DROPPED):
                 properties = dead_letter_properties(outcome, partition, sequence)
                 self.dead_letters.append(Event(body, properties))
 
 
 def delivery_to(activity: dict[str, str], deadletter: dict[str, str]) -> Deliver:
-    """A function that sends the rows of a task, and then returns the outcome of each."""
+    """A function that sends the rows of a task, and then yields the outcome of each row."""
     hubs = read_sink(activity), read_sink(deadletter)
 
     def deliver(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,12 +77,13 @@ def delivery_to(activity: dict[str, str], deadletter: dict[str, str]) -> Deliver
 def outcomes_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The outcome of each row, without the details of an invalid record."""
     outcomes = [text.partition(":")[0] for text in batch.column("outcome").to_pylist()]
-    columns = [pa.array(outcomes), batch.column("late")]
+    columns = [pa.array(outcomes), batch.column("late"), batch.column("kind")]
     return pa.RecordBatch.from_arrays(columns, schema=DELIVERED_ARROW)
 
 
 def dead_letter_properties(problem: str, partition: str, sequence: int) -> dict[str, str]:
-    """The reason of a dead letter and the position of its record, equal in every repetition."""
+    """The reason of a dead letter and the position of its record; a repeated task sends the same
+    properties."""
     reason, _, detail = problem.partition(": ")
     position = {"partition": partition, "sequence": str(sequence)}
     return {"reason": reason, "detail": detail} | position
@@ -109,7 +114,7 @@ async def send_by_partition(
         partitions = (await client.properties()).partitions
     numbers = np.array([int((event.partition_key or "h0")[1:]) for event in events], np.int32)
     indices = partitions_of(numbers, len(partitions)).tolist()
-    order = sorted(range(len(events)), key=indices.__getitem__)  # stable: keeps each one's order
+    order = sorted(range(len(events)), key=indices.__getitem__)  # stable: keeps the order
     async with asyncio.TaskGroup() as group:
         for index, rows in groupby(order, key=indices.__getitem__):
             selected = [events[row] for row in rows]
@@ -126,7 +131,7 @@ async def send_to_partition(
 
 
 def batches_of(events: Iterable[Event], size_max: int) -> Iterator[list[bytes]]:
-    """Events as the sections of batches, each batch below a size."""
+    """Events as the sections of batches of at most `size_max` bytes; a larger event is alone."""
     sections: list[bytes] = []
     size = 0
     for event in events:

@@ -9,9 +9,10 @@ What it needs, and why:
 * No second reader in its consumer group: two would write everything twice.
 
 Invalid records go to the hub `deadletter` unchanged, with the reason and their position. Duplicates
-are found by state (duplicates.py), never by a watermark: a late reading may report a fire. A home's
-readings share a partition, because it is their key, so duplicates are searched per partition. A
-duplicate of a reading that is not kept is dropped for the same reason as the first.
+are found by state (duplicates.py). A watermark would drop late readings, and a late reading may
+report a fire. The key of a reading is its home, so the readings of a home share a partition, and
+duplicates are searched per partition. A reading that is not kept needs no such search: its
+duplicates are dropped for the same reason.
 
     sensors -> validate_columns -> select_relevant -> Sifter (validate_body, admit_new)
                                                       ^^^^^^ this module
@@ -21,7 +22,7 @@ duplicate of a reading that is not kept is dropped for the same reason as the fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,13 +31,14 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pumphouse.homes.duplicates import NOTHING, Mask, SequenceWindows, admit_new
+from pumphouse.homes.duplicates import NO_WINDOWS, Mask, SequenceWindows, admit_new
 from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
 from pumphouse.homes.namespace import HomesNamespace
-from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, SENSORS_HUB
+from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
 from pumphouse.homes.sift.delivery import DELIVERED, DROPPED, KEPT, REPEATED, delivery_to
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
-from pumphouse.homes.validation import select_relevant, validate_columns
+from pumphouse.homes.trace_text import TRACE
+from pumphouse.homes.validation import SENSORS_MAX, select_relevant, validate_columns
 from pumphouse.spark.worker import freeze_imported_modules
 
 if TYPE_CHECKING:
@@ -45,11 +47,17 @@ if TYPE_CHECKING:
 
 NAME = "sift"
 TRIGGER = {"processingTime": "2 seconds"}
-COLUMNS = "body BINARY, partition STRING, sequenceNumber BIGINT, enqueuedTime TIMESTAMP"
+COLUMNS = (
+    "body BINARY, partition STRING, sequenceNumber BIGINT, enqueuedTime TIMESTAMP, "
+    "properties MAP<STRING, STRING>"
+)
 VALIDATED_COUNTS, DELIVERED_COUNTS = "validated", "delivered"  # names of observed metrics
-OUTPUT = "partition STRING, sequence BIGINT, home STRING, outcome STRING, late BOOLEAN, body BINARY"
-OUTPUT_NAMES = ("partition", "sequence", "home", "outcome", "late", "body")
-# The names "seen" are part of the checkpoint: they must not change.
+OUTPUT = (
+    "partition STRING, sequence BIGINT, home STRING, kind STRING, outcome STRING, late BOOLEAN, "
+    "body BINARY, trace STRING"
+)
+OUTPUT_NAMES = ("partition", "sequence", "home", "kind", "outcome", "late", "body", TRACE)
+# The name "seen" is part of the checkpoint (the state and its field): it must not change.
 STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
 
 
@@ -84,6 +92,7 @@ class Counts:
     bad: int
     late: int
     reasons: Mapping[str, int]
+    kinds: Mapping[str, int] = field(default_factory=dict)  # valid ones, by kind of sensor
 
 
 def start(
@@ -124,9 +133,9 @@ def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
         VALIDATED_COUNTS, *validated_metrics()
     )
     relevant = select_relevant(validated)
-    # By partition: the readings of a home come from one partition and go to one. So they stay in
-    # order in batches of any size. Otherwise `watch` would receive some homes hours before others
-    # while `sift` catches up, and would report the others as silent.
+    # Grouped by partition, the readings of a home keep the order of the hub in batches of any size.
+    # With another grouping, while `sift` catches up, `watch` would receive the readings of some
+    # homes hours before those of others, and would report the others as silent.
     bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
     keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
@@ -138,9 +147,9 @@ def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
 
 
 class Sifter(StatefulProcessor):
-    """Validates the remaining readings exactly, and keeps the first of equal readings. The homes of
-    a partition share one value of state: one per sensor would cost a round trip to the JVM for
-    every reading."""
+    """Validates the remaining readings exactly, and keeps the first of equal readings. All
+    homes of a bucket share one value of state: one per sensor would cost a round trip to the JVM
+    for every reading."""
 
     def __init__(self, ahead_max_ms: int | None, late_ms: int) -> None:
         self.ahead_max_ms, self.late_ms = ahead_max_ms, late_ms
@@ -151,13 +160,14 @@ class Sifter(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
-        # Restores the order of the hub, which the shuffle has changed: the first must stay first.
+        # Restores the order of the hub, which the shuffle has changed: of equal readings, the first
+        # one in the hub is kept.
         batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
         table = {name: batch[name].to_numpy().copy() for name in batch.columns}
-        table["outcome"], table["late"] = (
-            np.full(len(batch), KEPT, object),
-            np.zeros(len(batch), bool),
-        )
+        # The columns of a reading that is certainly valid; its kind is counted already.
+        table["outcome"] = np.full(len(batch), KEPT, object)
+        table["late"] = np.zeros(len(batch), bool)
+        table["kind"] = np.full(len(batch), None, object)
         for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
             self.validate(table, row)
         kept = np.flatnonzero(table["outcome"] == KEPT)
@@ -175,15 +185,18 @@ class Sifter(StatefulProcessor):
         table["late"][row] = result.late
         if result.problem is not None:
             table["outcome"][row] = result.problem
-        elif result.body is None:
+            return
+        table["kind"][row] = KINDS[result.sensor % SENSORS_MAX]
+        if result.body is None:
             table["outcome"][row] = DROPPED
         else:
             table["home"][row], table["body"][row] = result.home, result.body
             table["sensor"][row], table["seq"][row] = result.sensor, result.seq
 
     def find_new(self, sensors: Any, numbers: Any) -> Mask:
+        """Which readings are not duplicates. Stores the new sequence numbers."""
         stored = self.state.get()
-        before = NOTHING if stored is None else SequenceWindows.from_bytes(stored[0])
+        before = NO_WINDOWS if stored is None else SequenceWindows.from_bytes(stored[0])
         new, after = admit_new(before, sensors.astype(np.int32), numbers.astype(np.int64))
         if new.any():
             self.state.update((after.to_bytes(),))
@@ -196,13 +209,17 @@ class Sifter(StatefulProcessor):
 def validated_metrics() -> list[Any]:
     dropped = f.col("valid") & f.col("why").isNull()
     late = f.col("valid") & f.col("late")
-    return [f.count(f.lit(1)).alias("seen"), count_of(dropped, "dropped"), count_of(late, "late")]
+    kinds = [count_of(f.col("valid") & (f.col("sensor") == kind), kind) for kind in KINDS]
+    seen = f.count(f.lit(1)).alias("seen")
+    return [seen, count_of(dropped, "dropped"), count_of(late, "late"), *kinds]
 
 
 def delivered_metrics() -> list[Any]:
     outcome = f.col("outcome")
     names = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
-    return [*(count_of(outcome == name, name) for name in names), count_of(f.col("late"), "late")]
+    outcomes = [count_of(outcome == name, name) for name in names]
+    kinds = [count_of(f.col("kind") == kind, kind) for kind in KINDS]
+    return [*outcomes, count_of(f.col("late"), "late"), *kinds]
 
 
 def count_of(condition: Any, name: str) -> Any:
@@ -224,6 +241,7 @@ def counts(progress: Any) -> Counts:
         bad=sum(reasons.values()),
         late=validated.get("late", 0) + delivered.get("late", 0),
         reasons=reasons,
+        kinds={kind: validated.get(kind, 0) + delivered.get(kind, 0) for kind in KINDS},
     )
 
 

@@ -47,11 +47,11 @@ class Day:
     """Everything needed to compute a minute of one day."""
 
     today: DayPlan
-    bed_before: Ints
+    bed_before: Ints  # the bedtime of yesterday
     moving: Intervals  # of yesterday and today
     door: Intervals
     window: Intervals
-    moving_before: Ints  # the end of the last interval before yesterday
+    moving_before: Ints  # the end of the last interval that ended before today
     door_before: Ints
     window_before: Ints
     cooking: tuple[Ints, Ints, Ints]  # start, end, highest ppm
@@ -115,25 +115,25 @@ class DayCache:
                 self.sensor_keys.shape
             ),
             incidents=inc.concatenated(
-                [self.incidents_of(day - back) for back in reversed(range(VISIBLE_DAYS))]
+                [self.incidents_of(day - days_ago) for days_ago in reversed(range(VISIBLE_DAYS))]
             ),
         )
 
     def _last_end_before(self, day: int, intervals: Callable[[DayPlan], Intervals]) -> Ints:
-        """When the last interval before today ended, also where yesterday's plan has none."""
+        """When the last interval before today ended. If yesterday has none, earlier days count."""
         start = day * DAY
         ends = intervals(self.actual_plan(day - 1)).last_end(start)
         unknown = np.flatnonzero(ends == LONG_AGO)
-        for back in range(2, LOOK_BACK_DAYS + 1):
+        for days_ago in range(2, LOOK_BACK_DAYS + 1):
             if not len(unknown):
                 break
-            ends[unknown] = intervals(plan_day(self.keys[unknown], day - back)).last_end(start)
+            ends[unknown] = intervals(plan_day(self.keys[unknown], day - days_ago)).last_end(start)
             unknown = unknown[ends[unknown] == LONG_AGO]
         return ends
 
 
 def _cached(cache: OrderedDict[int, T], day: int, make: Callable[[int], T], size_max: int) -> T:
-    """The value of a day, made if it is not cached; the least recently used one is evicted."""
+    """The value of a day, made if it is not cached; a full cache evicts the least recently used."""
     if day not in cache:
         made = make(day)
         while len(cache) >= size_max:

@@ -2,7 +2,7 @@
 
 The simulator must produce any minute without the minutes before it, and several senders must agree.
 So a random number is not the next of a sequence but a hash of what it is for. The hash is the
-finalizer of SplitMix64, written out here so that no release of numpy can change a byte.
+finalizer of SplitMix64. It is written out here, so the numbers do not depend on the numpy version.
 
     home_keys(seed, homes) -> random_bits(keys, purpose, when) -> quarters -> below, ...
 """
@@ -56,7 +56,7 @@ def random_bits(keys: UInt64s, purpose: int, when: int = 0) -> UInt64s:
 
 
 def random_bits_at(keys: UInt64s, purpose: int, when: npt.NDArray[Any]) -> UInt64s:
-    """The same with a separate time for each home."""
+    """64 uniform bits for each home, for one purpose, each home at its own time."""
     return mix_array(random_bits(keys, purpose) ^ when.astype(np.uint64))
 
 
@@ -67,7 +67,7 @@ def quarters(words: UInt64s) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def below(quarter: Ints, count: int | Ints) -> Ints:
-    """A quarter scaled to a number below `count`, which is at most 32,767."""
+    """A quarter scaled to a number from 0 to `count - 1`; `count` is at most 32,767."""
     out: Ints = (quarter * count) >> 16
     return out
 

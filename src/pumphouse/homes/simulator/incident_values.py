@@ -16,58 +16,64 @@ from pumphouse.homes.simulator.incidents import IncidentColumns
 def apply_incidents(
     incidents: IncidentColumns, rows: Ints, minute: int, value: Ints, since: Ints
 ) -> Flags | None:
-    """Change the values of homes with incidents; returns which sensors are silent, if any."""
+    """Change the values of homes with incidents; returns which sensors are silent, if any.
+
+    `rows` has the index of the home of each row of `value` and `since`.
+    """
     if not len(incidents) or not len(rows):
         return None
-    now = incidents.where(incidents.start <= minute)
+    begun = incidents.where(incidents.start <= minute)
     order = np.argsort(rows, kind="stable")
-    nearest = np.searchsorted(rows, now.row, sorter=order)
-    requested = nearest < len(rows)
-    indices = order[np.where(requested, nearest, 0)]
-    requested &= rows[indices] == now.row
-    # A home may have an incident two days ago and one today. Days are in order of time, so the
-    # later incident is applied last.
-    now, indices = now.where(requested), indices[requested]
-    _apply_alarms(now, indices, minute, value, since)
-    _apply_intruders(now, indices, minute, value, since)
-    return _silent_sensors(now, indices, minute, value.shape)
+    insertion = np.searchsorted(rows, begun.row, sorter=order)
+    in_rows = insertion < len(rows)
+    indices = order[np.where(in_rows, insertion, 0)]
+    in_rows &= rows[indices] == begun.row
+    # A home may have an incident two days ago and one today. The incidents are in the order of
+    # their days, so the later one is applied last.
+    begun, indices = begun.where(in_rows), indices[in_rows]
+    _apply_alarms(begun, indices, minute, value, since)
+    _apply_intruders(begun, indices, minute, value, since)
+    return _silent_sensors(begun, indices, minute, value.shape)
 
 
 def _apply_alarms(
-    now: IncidentColumns, indices: Indices, minute: int, value: Ints, since: Ints
+    begun: IncidentColumns, indices: Indices, minute: int, value: Ints, since: Ints
 ) -> None:
-    """A broken pane, a fire, an open window; afterwards the sensor is quiet again."""
-    visible = now.kind != inc.SILENT_SENSOR
-    active = visible & (minute < now.end)
-    smoke = inc.smoke_of(now.start, now.end, now.peak, minute)
-    values = np.where(now.sensor == inc.SMOKE, smoke, 1)
-    value[indices[active], now.sensor[active]] = values[active]
-    since[indices[active], now.sensor[active]] = now.start[active]
+    """Set the sensors of broken panes, fires and open windows.
+
+    After the end of an incident, `since` is at least the end.
+    """
+    visible = begun.kind != inc.SILENT_SENSOR
+    active = visible & (minute < begun.end)
+    smoke = inc.smoke_of(begun.start, begun.end, begun.peak, minute)
+    values = np.where(begun.sensor == inc.SMOKE, smoke, 1)
+    value[indices[active], begun.sensor[active]] = values[active]
+    since[indices[active], begun.sensor[active]] = begun.start[active]
     ended = visible & ~active
-    cells = indices[ended], now.sensor[ended]
-    since[cells] = np.maximum(since[cells], now.end[ended])
+    cells = indices[ended], begun.sensor[ended]
+    since[cells] = np.maximum(since[cells], begun.end[ended])
 
 
 def _apply_intruders(
-    now: IncidentColumns, indices: Indices, minute: int, value: Ints, since: Ints
+    begun: IncidentColumns, indices: Indices, minute: int, value: Ints, since: Ints
 ) -> None:
     """Movements of an intruder, in homes where no other person moves."""
-    alone = (now.kind == inc.BREAK_IN) & (value[indices, inc.MOTION] == 0)
-    inside = alone & (minute < now.intruder_until)
+    alone = (begun.kind == inc.BREAK_IN) & (value[indices, inc.MOTION] == 0)
+    inside = alone & (minute < begun.intruder_until)
     value[indices[inside], inc.MOTION] = 2 + minute % 5
-    since[indices[inside], inc.MOTION] = now.start[inside]
+    since[indices[inside], inc.MOTION] = begun.start[inside]
     gone = alone & ~inside
     cells = indices[gone], inc.MOTION
-    since[cells] = np.maximum(since[cells], now.intruder_until[gone])
+    since[cells] = np.maximum(since[cells], begun.intruder_until[gone])
 
 
 def _silent_sensors(
-    now: IncidentColumns, indices: Indices, minute: int, shape: tuple[int, ...]
+    begun: IncidentColumns, indices: Indices, minute: int, shape: tuple[int, ...]
 ) -> Flags | None:
-    mute = (now.kind == inc.SILENT_SENSOR) & (minute < now.end)
+    mute = (begun.kind == inc.SILENT_SENSOR) & (minute < begun.end)
     if not mute.any():
         return None
     silent = np.zeros(shape, np.bool_)
-    for index, sensor in zip(indices[mute], now.sensor[mute], strict=True):
+    for index, sensor in zip(indices[mute], begun.sensor[mute], strict=True):
         silent[index, slice(None) if sensor == inc.ALL else sensor] = True
     return silent

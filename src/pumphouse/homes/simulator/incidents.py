@@ -140,7 +140,7 @@ def concatenated(days: list[IncidentColumns]) -> IncidentColumns:
 
 
 def is_chosen(keys: UInt64s, day: int, incidents: Incidents) -> Flags:
-    """Which homes are chosen on a day, before checking that the incident fits their day."""
+    """Which homes are chosen for an incident, before checking that it fits their day."""
     return with_small_probability(random_bits(keys, CHOICE, day), sum(incidents.rates) / PER_HOMES)
 
 
@@ -159,14 +159,14 @@ def plan_incidents(
     rows = np.flatnonzero(chosen).astype(np.int32)
     kind = _kinds(keys[rows], day, incidents)
     times, bed, wake = today.of(rows), bed_before[rows], wake_after[rows]
-    made = [
+    by_kind = [
         _incidents_of_kind(
             kind_of, rows[which], keys[rows][which], day, times.of(which), bed[which], wake[which]
         )
         for kind_of in range(len(KINDS))
         if len(which := np.flatnonzero(kind == kind_of).astype(np.int32))
     ]
-    return concatenated(made) if made else NO_INCIDENTS
+    return concatenated(by_kind) if by_kind else NO_INCIDENTS
 
 
 def _kinds(keys: UInt64s, day: int, incidents: Incidents) -> Ints:
@@ -187,7 +187,7 @@ def _incidents_of_kind(
     bed_before: Ints,
     wake_after: Ints,
 ) -> IncidentColumns:
-    numbers = quarters(random_bits(keys, DETAILS, day + 1_000_000))
+    numbers = quarters(random_bits(keys, DETAILS, day + 1_000_000))  # not the numbers of `_kinds`
     if kind == BREAK_IN:
         return _break_in(rows, times, bed_before, numbers)
     if kind == FIRE:
@@ -201,7 +201,7 @@ Quarters = tuple[Ints, Ints, Ints, Ints]
 
 
 def _break_in(rows: Ints, times: DayTimes, bed_before: Ints, numbers: Quarters) -> IncidentColumns:
-    """While people are out, or at night: a pane is broken, or the door is forced."""
+    """A pane is broken or the door is forced, while people are out or asleep."""
     when, how, length, by_day_or_night = numbers
     out = (times.leave != NEVER) & (times.back - times.leave >= 60)
     night = np.maximum(bed_before, times.start) + 30
@@ -242,7 +242,8 @@ def _fire(rows: Ints, day: int, numbers: Quarters) -> IncidentColumns:
 def _forgotten_window(
     rows: Ints, times: DayTimes, wake_after: Ints, numbers: Quarters
 ) -> IncidentColumns:
-    """Opened before people leave for hours or go to bed; shut when they return or get up."""
+    """A window is opened before people leave for hours or go to bed, and shut when they return or
+    get up."""
     when, length, _, _ = numbers
     goes = times.leaves & times.returns & (times.back - times.leave >= 180)
     sleeps = ~((times.leave <= times.end) & (times.back >= times.end))
@@ -260,7 +261,7 @@ def _forgotten_window(
 
 
 def _silent_sensor(rows: Ints, day: int, numbers: Quarters) -> IncidentColumns:
-    """One sensor sends nothing for a while; in one case of five all sensors do."""
+    """One sensor sends nothing for a while; in one case of five, no sensor sends anything."""
     when, length, which, whole = numbers
     at = day * DAY + below(when, DAY - 200)
     sensor = np.where(whole < 13107, ALL, below(which, len(schema.SENSORS)))
@@ -277,7 +278,7 @@ def _silent_sensor(rows: Ints, day: int, numbers: Quarters) -> IncidentColumns:
 
 
 def smoke_of(start: Ints, end: Ints, peak: Ints, minute: int) -> Ints:
-    """Smoke of a fire in ppm: above the alarm from first to last minute, highest in between."""
+    """Smoke of a fire in ppm: above the alarm level in every minute, highest in the middle."""
     rise = np.minimum(minute - start + 1, 5)
     fall = np.minimum(end - minute, 5)
     alarm = int(schema.SMOKE_ALARM_PPM)

@@ -4,7 +4,7 @@ A `DayPlan` is one day of many homes, in minutes since 1970. It depends on (seed
 Activities are intervals (a person moves, the door or the window is open), so that any minute can be
 computed without the minutes before it:
 
-    plan_day(keys, day) -> DayPlan -> DayCache (this day, the day before, the last interval before)
+    plan_day(keys, day) -> DayPlan -> DayCache (this day, the day before, the end of earlier ones)
                                    -> mode_at, Intervals.at -> sensors.py
 
 Rules that keep a day without incidents free of alerts: the door opens only while the alarm is off;
@@ -48,26 +48,31 @@ CALLER_HOURS: Final = ((420, 655), (660, 955), (960, 1255))  # post, parcel, nei
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Intervals in which a sensor is active: a row for each occasion, a column for each home."""
+    """Intervals in which a sensor is active: axis 0 is the occasion, axis 1 the home."""
 
     starts: Ints
     ends: Ints
 
-    def of(self, rows: Indices) -> Intervals:
-        return Intervals(self.starts.take(rows, axis=1), self.ends.take(rows, axis=1))
+    def of(self, homes: Indices) -> Intervals:
+        """The intervals of some homes, given by their indices in axis 1."""
+        return Intervals(self.starts.take(homes, axis=1), self.ends.take(homes, axis=1))
 
     def and_then(self, later: Intervals) -> Intervals:
+        """The intervals of both, for the same homes."""
         starts = np.concatenate((self.starts, later.starts))
         return Intervals(starts, np.concatenate((self.ends, later.ends)))
 
-    def without(self, rows: Indices) -> Intervals:
-        """The same without the intervals of some homes."""
+    def without(self, homes: Indices) -> Intervals:
+        """These intervals, but none for some homes."""
         starts, ends = self.starts.copy(), self.ends.copy()
-        starts[:, rows], ends[:, rows] = NEVER, NEVER
+        starts[:, homes], ends[:, homes] = NEVER, NEVER
         return Intervals(starts, ends)
 
     def at(self, minute: int, before: Ints) -> tuple[Flags, Ints]:
-        """Whether an interval contains the minute, and since which minute that is the case."""
+        """Whether an interval contains the minute, and when that state began.
+
+        `before` is the end of the last interval of earlier days.
+        """
         begun = np.where(self.starts <= minute, self.starts, LONG_AGO).max(axis=0)
         ended = self.last_end(minute)
         # Intervals do not touch, so the later of the two times decides.
@@ -93,8 +98,8 @@ class DayTimes:
     wake: Ints
     bed: Ints  # may lie after midnight
     leave: Ints  # the long outing; the start of the day if people were away already
-    back: Ints  # the end of the day if people stay away
-    leave_again: Ints  # in the evening
+    back: Ints  # when people return from it; the end of the day if they stay away
+    leave_again: Ints  # the second outing, in the evening
     back_again: Ints
 
     @property
@@ -119,6 +124,7 @@ class DayTimes:
 
     @property
     def goes_again(self) -> Flags:
+        """Whether people leave a second time, in the evening."""
         out: Flags = self.leave_again != NEVER
         return out
 
@@ -194,10 +200,10 @@ def _absolute(times: Ints, start: int) -> Ints:
 
 def _sleep(keys: UInt64s, day: int, household: _Household, free: Flags) -> tuple[Ints, Ints]:
     wake, bed, *_ = quarters(random_bits(keys, SLEEP, day))
-    long = 60 if weekday(day) in (4, 5) else 0  # Friday and Saturday nights are longer
+    stay_up = 60 if weekday(day) in (4, 5) else 0  # people go to bed later on Friday and Saturday
     rise = household.wake + below(wake, 31) - 15
     lie_in = np.where(free & household.works, 90, 0)
-    return rise + lie_in, household.bed + below(bed, 31) - 15 + long
+    return rise + lie_in, household.bed + below(bed, 31) - 15 + stay_up
 
 
 def _outing(
@@ -227,15 +233,16 @@ def _holiday(keys: UInt64s, day: int, leave: Ints, back: Ints) -> tuple[Ints, In
 def _evening(
     keys: UInt64s, day: int, free: Flags, leave: Ints, back: Ints, bed: Ints
 ) -> tuple[Ints, Ints]:
+    """The second outing, in the evening, if people are back early enough."""
     goes, when, length, _ = quarters(random_bits(keys, EVENING, day))
-    home = np.where(leave == NEVER, 780, back)  # in the afternoon, if people stayed at home
-    again = np.maximum(home + 60 + below(when, 120), np.where(free, 960, 0))
-    until = again + 45 + below(length, 120)
-    out = np.where(free, with_probability(goes, 0.4), with_probability(goes, 0.25)) & (
-        until + 45 <= bed
+    home_from = np.where(leave == NEVER, 780, back)  # 13:00 if people stayed at home
+    leave_again = np.maximum(home_from + 60 + below(when, 120), np.where(free, 960, 0))
+    back_again = leave_again + 45 + below(length, 120)
+    goes_out = np.where(free, with_probability(goes, 0.4), with_probability(goes, 0.25)) & (
+        back_again + 45 <= bed
     )
-    out &= (home < DAY) & (until < DAY - 5)
-    return np.where(out, again, NEVER), np.where(out, until, NEVER)
+    goes_out &= (home_from < DAY) & (back_again < DAY - 5)
+    return np.where(goes_out, leave_again, NEVER), np.where(goes_out, back_again, NEVER)
 
 
 # -- intervals of the sensors
@@ -246,10 +253,10 @@ def _moving(keys: UInt64s, at: DayTimes) -> Intervals:
     q = [*quarters(random_bits(keys, DWELL, at.day)), *quarters(random_bits(keys, NIGHT, at.day))]
     in_bed = ~((at.leave <= at.end) & (at.back >= at.end))  # not if away overnight
     rises = ~((at.leave <= at.start) & (at.back > at.wake))
-    walk = 130 + below(q[4], np.maximum(at.wake - at.start - 200, 1)) + at.start
-    walks = rises & with_probability(q[5], 0.3)
+    night_walk = 130 + below(q[4], np.maximum(at.wake - at.start - 200, 1)) + at.start
+    walks_at_night = rises & with_probability(q[5], 0.3)
     occasions = [
-        (walk, walk + 1 + below(q[6], 4), walks),
+        (night_walk, night_walk + 1 + below(q[6], 4), walks_at_night),
         (at.wake, at.wake + 5 + below(q[0], 15), rises),
         (at.leave - 3 - below(q[1], 9), at.leave, at.leaves),
         (at.back, at.back + 3 + below(q[2], 12), at.returns),
@@ -262,13 +269,13 @@ def _moving(keys: UInt64s, at: DayTimes) -> Intervals:
 
 def _door(keys: UInt64s, at: DayTimes) -> Intervals:
     """The door opens twice around every outing, and for callers."""
-    dwell = quarters(random_bits(keys, DWELL, at.day + 1_000_000))
-    long = [1 + with_probability(q, 0.3) for q in dwell]
+    dwell = quarters(random_bits(keys, DWELL, at.day + 1_000_000))  # not the numbers of `_moving`
+    minutes = [1 + with_probability(q, 0.3) for q in dwell]
     occasions = [
-        (at.leave - long[0], at.leave, at.leaves),
-        (at.back, at.back + long[1], at.returns),
-        (at.leave_again - long[2], at.leave_again, at.goes_again),
-        (at.back_again, at.back_again + long[3], at.goes_again),
+        (at.leave - minutes[0], at.leave, at.leaves),
+        (at.back, at.back + minutes[1], at.returns),
+        (at.leave_again - minutes[2], at.leave_again, at.goes_again),
+        (at.back_again, at.back_again + minutes[3], at.goes_again),
     ]
     for part, (first, last) in enumerate(CALLER_HOURS):
         comes, when, stay, _ = quarters(random_bits(keys, CALLERS, at.day * 3 + part))
@@ -282,19 +289,22 @@ def _door(keys: UInt64s, at: DayTimes) -> Intervals:
 
 
 def _is_apart(opens: Ints, shuts: Ints, leave: Ints, back: Ints) -> Flags:
+    """Whether an interval is more than five minutes before or after an outing."""
     out: Flags = (leave == NEVER) | (shuts < leave - 5) | (opens > back + 5)
     return out
 
 
 def _window(keys: UInt64s, at: DayTimes) -> Intervals:
-    """One airing on about every other day, while people are in; or over a short outing."""
+    """A window is open on about every other day: while people are in, or during a short outing."""
     airs, when, length, kind = quarters(random_bits(keys, WINDOWS, at.day))
-    out = at.leave != NEVER
-    first = np.where(out, at.back + 10, at.wake + 20)
+    goes_out = at.leave != NEVER
+    first = np.where(goes_out, at.back + 10, at.wake + 20)
     opens = first + below(when, 120)
     until = np.minimum(at.leave_again, at.bed) - 5
     shuts = np.minimum(opens + 30 + below(length, 270), until)
-    happens = with_probability(airs, 0.5) & (shuts - opens >= 10) & ~(out & (at.back >= at.end))
+    happens = (
+        with_probability(airs, 0.5) & (shuts - opens >= 10) & ~(goes_out & (at.back >= at.end))
+    )
     short = at.leaves & (at.back - at.leave <= SHORT_OUTING) & with_probability(kind, 0.5)
     opens = np.where(short, at.leave - 5 - below(when, 20), opens)
     shuts = np.where(short, at.back + 2, shuts)
@@ -309,7 +319,7 @@ def _intervals(occasions: list[tuple[Ints, Ints, Flags]]) -> Intervals:
 
 
 def mode_at(times: DayTimes, bed_before: Ints, minute: int) -> Ints:
-    """The mode of the alarm panel, as an index in schema.MODES; away goes before asleep."""
+    """The mode of the alarm panel, as an index in schema.MODES. AWAY has priority over ASLEEP."""
     away = (times.leave <= minute) & (minute < times.back)
     away |= (times.leave_again <= minute) & (minute < times.back_again)
     asleep = (bed_before <= minute) & (minute < times.wake) | (times.bed <= minute)

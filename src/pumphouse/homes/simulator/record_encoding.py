@@ -7,13 +7,14 @@ from all rows at once at the end. The bodies equal those of `schema.encode_readi
     ReadingColumns -> pack_records -> PackedRecords: | section head | key | head | body | ...
                       ^^^^^^^^^^^^ this module
 
-Each body is surrounded by the bytes that a batch of the client needs, so that the records of a
-partition are sent without a copy. Rows that do not fit the template (faults,
-malformed) are encoded one by one and inserted afterwards.
+Before each body are the bytes that the client needs in a batch, so that the records of a partition
+are sent without a copy. Rows that do not fit the template (faults, malformed bodies) are encoded
+one by one and inserted afterwards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Final
@@ -27,7 +28,7 @@ from pumphouse.homes.schema import MODES, SENSORS, Reading, encode_reading, home
 from pumphouse.homes.simulator import reading_faults
 from pumphouse.homes.simulator.hashed_random import Flags, Ints, Longs, UInt8s
 
-DROP: Final = b"\x01"  # a byte that occurs neither in the JSON nor in the bytes around it
+DROP: Final = b"\x01"  # a byte that occurs neither in the JSON nor in the bytes before it
 VALUE_MAX = 999
 CHUNK = 16_384  # rows of a table: a few megabytes, which fit into the processor's cache
 LATE, DUPLICATE, MALFORMED = 1, 2, 4  # bits of `ReadingColumns.flags`
@@ -211,9 +212,11 @@ def _fill(table: UInt8s, columns: ReadingColumns, sizes: Ints, template: RecordT
     for offset in template.keys:
         _put(table, offset, high)
         _put(table, offset + 2, low)
+    # The length of the message is the last of the five bytes of the section head, and does not
+    # include them.
     _put(table, template.message_size, (sizes - 5).astype(np.uint8))
     _put(table, template.body_size, (sizes - template.head).astype(np.uint8))
-    _put_long(table, template.seq - 5, columns.seq)
+    _put_long(table, template.seq - 5, columns.seq)  # eight digits
     _put_long(table, template.at, columns.at)
     _put_long(table, template.since, columns.since)
     _put(table, template.value, _VALUES[columns.value])
@@ -229,7 +232,10 @@ def _put(table: UInt8s, offset: int, words: npt.NDArray[np.unsignedinteger]) -> 
 
 
 def _put_long(table: UInt8s, offset: int, numbers: Longs) -> None:
-    """Write the last thirteen digits of each number at an offset; eight if they are smaller."""
+    """Write numbers of thirteen digits at an offset, or numbers of eight digits at `offset + 5`.
+
+    All numbers of a call have the same number of digits.
+    """
     high = numbers // 100_000_000
     low = (numbers - high * 100_000_000).astype(np.int32)
     middle = low // 10_000
@@ -246,12 +252,16 @@ def _with_special_rows(
     packed: PackedRecords, columns: ReadingColumns, special: npt.NDArray[np.intp]
 ) -> PackedRecords:
     """Replace the records of the special rows, each encoded by the client."""
+    return with_records(packed, {int(i): _record(columns, int(i)) for i in special})
+
+
+def with_records(packed: PackedRecords, records: Mapping[int, bytes]) -> PackedRecords:
+    """Replace some records; the rows are in order."""
     parts, sizes, last = [], np.diff(packed.starts), 0
-    for i in special:
-        record = _record(columns, int(i))
+    for i, record in records.items():
         parts += [packed.data[packed.starts[last] : packed.starts[i]], record]
         sizes[i] = len(record)
-        last = int(i) + 1
+        last = i + 1
     parts.append(packed.data[packed.starts[last] :])
     return PackedRecords(b"".join(parts), _starts(sizes))
 

@@ -42,7 +42,7 @@ VALUE_NAMES: Final = {
 APART_MINUTES: Final = 30  # the largest shift between homes that replay the same day
 ROWS_MAX: Final = 5_000_000  # about 600 MB in memory
 BATTERY: Final = 100
-MS_FROM: Final = 10**11  # a number from here on is milliseconds since 1970, below are seconds
+MS_FROM: Final = 10**11  # a time below this number is in seconds since 1970, others in ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def read_time(text: str) -> int:
     except ValueError:
         moment = datetime.fromisoformat(text)
         return to_ms(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    if not 0 <= number < 10**14:  # also false for NaN
+    if not 0 <= number < 10**14:  # also rejects NaN
         raise ValueError
     return round(number if number >= MS_FROM else number * 1000)
 
@@ -273,9 +273,9 @@ class ReplaySource:
         from_ms = (position - shifts) % self.period_ms
         first, last = np.zeros_like(order), np.zeros_like(order)
         for number, track in enumerate(self.recording.tracks):
-            its = order % len(self.recording.tracks) == number
-            first[its] = np.searchsorted(track.times, from_ms[its])
-            last[its] = np.searchsorted(track.times, from_ms[its] + step)
+            on_track = order % len(self.recording.tracks) == number
+            first[on_track] = np.searchsorted(track.times, from_ms[on_track])
+            last[on_track] = np.searchsorted(track.times, from_ms[on_track] + step)
         counts = last - first
         starts = np.repeat(np.cumsum(counts) - counts, counts)
         rows = np.repeat(first, counts) + np.arange(counts.sum()) - starts

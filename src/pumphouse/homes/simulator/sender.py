@@ -23,19 +23,33 @@ from typing import Any, Final
 
 import numpy as np
 
-from pumphouse.client.base import HubClient, Payload, Sender, prepared_batch
+from pumphouse.client.base import (
+    HubClient,
+    Payload,
+    Sender,
+    batch_section,
+    encode_event,
+    prepared_batch,
+)
 from pumphouse.clock import Clock
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import home_id
 from pumphouse.homes.simulator.hashed_random import Ints
-from pumphouse.homes.simulator.record_encoding import DUPLICATE, LATE, MALFORMED, PackedRecords
+from pumphouse.homes.simulator.record_encoding import (
+    DUPLICATE,
+    LATE,
+    MALFORMED,
+    PackedRecords,
+    with_records,
+)
 from pumphouse.homes.simulator.time_slices import SliceSource, TimeSlice
+from pumphouse.homes.trace_text import trace_properties
 
 WAITING_MAX: Final = 4  # batches that wait in a queue
 BATCH_BYTES_MAX: Final = 240 * 1024  # below the 256 KB of the smallest tier
-OPENING_S: Final = 30.0  # readings that started longer ago are meant to be old
+OPENING_S: Final = 30.0  # connecting takes less; an earlier start was chosen with --from
 STOP_S: Final = 10.0  # for batches in flight after a stop
 BEHIND_S: Final = 5.0  # a longer delay is reported to the user
 
@@ -63,18 +77,18 @@ class SendTotals:
 class Progress:
     """Reported after each slice: newly acknowledged events, and the delay of the slice."""
 
-    taken: int
+    acknowledged: int
     behind_s: float
 
 
 class Pacer:
-    """Releases each slice at its time; `speed` times as fast as event time, or at once."""
+    """Releases each slice when it is due, at `speed` times event time; None: at once."""
 
     def __init__(self, start_ms: int, speed: float | None, clock: Clock) -> None:
         self.start_ms, self.speed, self.clock = start_ms, speed, clock
         self.since = clock.monotonic()
         if speed == 1.0:
-            # In real time event time is the clock's: the time spent on connecting counts.
+            # Event time is the time of the clock, so the time spent on connecting has passed.
             self.since -= since_start(start_ms, clock)
         self.behind_s = 0.0
 
@@ -96,7 +110,7 @@ class Pacer:
 
 
 def since_start(start_ms: int, clock: Clock) -> float:
-    """How long the readings have been due, in seconds; 0 if they are of another time."""
+    """The seconds since the start of the readings; 0 if they start later or over OPENING_S ago."""
     late_s = clock.now() - start_ms / 1000
     return late_s if 0 < late_s < OPENING_S else 0.0
 
@@ -188,7 +202,7 @@ class SendQueues:
 async def open_queues(
     client: HubClient, partitions: Sequence[str], partition_of: Ints, stop: asyncio.Event
 ) -> AsyncIterator[SendQueues]:
-    """Queues to a hub. At the end all batches are sent, unless `stop` was set STOP_S ago."""
+    """Queues to a hub. The exit waits for all batches, but not longer than STOP_S after `stop`."""
     queues = await queues_to(client, partitions, partition_of)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(queue.run()) for queue in queues.queues]
@@ -227,16 +241,33 @@ def split_by_partition(
     time_slice: TimeSlice, partition_of: Ints, partitions: int, size_max: int
 ) -> Iterator[tuple[int, Payload]]:
     """A slice as batches, each for one partition and below a size."""
+    packed = traced_records(time_slice)
     bounds = np.searchsorted(partition_of[time_slice.homes], np.arange(partitions + 1))
     for index, (first, last) in enumerate(pairwise(bounds.tolist())):
         while first < last:
-            until = last_fitting(time_slice.packed, first, last, size_max)
-            yield index, prepared_batch(time_slice.packed.records(first, until), until - first)
+            until = batch_end(packed, first, last, size_max)
+            yield index, prepared_batch(packed.records(first, until), until - first)
             first = until
 
 
-def last_fitting(records: PackedRecords, first: int, last: int, size_max: int) -> int:
-    """The end of a batch that starts at `first`: `last`, or less for its size; at least one."""
+def traced_records(time_slice: TimeSlice) -> PackedRecords:
+    """The records of a slice; those of traced readings are encoded with their context."""
+    if not time_slice.traces:
+        return time_slice.packed
+    events = ((row, traced_event(time_slice, row)) for row in time_slice.traces)
+    records = {row: batch_section(encode_event(event)) for row, event in events}
+    return with_records(time_slice.packed, records)
+
+
+def traced_event(time_slice: TimeSlice, row: int) -> Event:
+    home = home_id(int(time_slice.homes[row]))
+    properties = trace_properties(time_slice.traces.get(row))
+    return Event(time_slice.packed.body(row), properties, partition_key=home)
+
+
+def batch_end(records: PackedRecords, first: int, last: int, size_max: int) -> int:
+    """The end of a batch that starts at `first` and ends at `last`, or earlier to stay below
+    `size_max`. A batch has at least one record."""
     limit = records.starts[first] + size_max
     fits = int(np.searchsorted(records.starts[first : last + 1], limit, side="right")) - 1
     return first + max(1, fits)
@@ -244,6 +275,4 @@ def last_fitting(records: PackedRecords, first: int, last: int, size_max: int) -
 
 def as_plain_events(time_slice: TimeSlice) -> Iterator[tuple[int, list[Event]]]:
     """A slice as events, for a sender that makes batches itself."""
-    bodies = map(time_slice.packed.body, range(len(time_slice)))
-    homes = map(home_id, time_slice.homes.tolist())
-    yield 0, [Event(body, partition_key=home) for body, home in zip(bodies, homes, strict=True)]
+    yield 0, [traced_event(time_slice, row) for row in range(len(time_slice))]

@@ -59,14 +59,15 @@ from pumphouse.homes.simulator.record_encoding import (
 OFFSET, INSTALLED, BLOCK, COUNT, AIR, JITTER = range(60, 66)
 
 FIRST_MINUTE: Final = 28_927_680  # the start of 2025; all sensors were installed in 2024
-LAST_MINUTE: Final = 99_999_999  # a body has eight digits for the minute
+LAST_MINUTE: Final = 99_999_999  # a record has eight digits for `seq`, which is the minute
 INSTALLED_MS: Final = 1_704_067_200_000  # the start of 2024
 BLOCK_MINUTES = 15  # people at home move at most once in a block of minutes
 # The probability of movement in a block, by hour of the day, while people are in and awake.
 _MORNING = (0.4, 0.4, 0.3, 0.3, 0.5, 0.7, 0.8, 0.85, 0.8, 0.6, 0.55, 0.6)
 _EVENING = (0.7, 0.65, 0.5, 0.5, 0.55, 0.7, 0.85, 0.85, 0.8, 0.7, 0.6, 0.5)
 MOVEMENT: Final = np.array((*_MORNING, *_EVENING))
-COUNTS: Final = np.array([3, 6, 12], np.int32)  # highest movements per minute: quiet to lively
+# The highest number of movements per minute, in a quiet, an average and a lively block.
+COUNTS: Final = np.array([3, 6, 12], np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ class HomeSimulator:
         keys = home_keys(seed, self.numbers)
         # The time in the minute at which each home sends, in milliseconds.
         self.offsets: Ints = _send_offsets(keys)
-        # Columns of homes are in the order of these times: homes of one slice are then adjacent in
-        # memory.
+        # The arrays below have a row for each home, in the order of these times: homes of one slice
+        # are then adjacent in memory. `_homes` maps rows to homes, `_rows` maps homes to rows.
         self._homes: Ints = np.argsort(self.offsets, kind="stable").astype(np.int32)
         self._rows: Ints = np.argsort(self._homes).astype(np.int32)
         self._keys: UInt64s = keys[self._homes]
@@ -125,15 +126,15 @@ class HomeSimulator:
     # -- readings as they arrive ------------------------------------------------------------------
 
     def minute(self, minute: int, homes: Ints | None = None) -> Batch:
-        """The readings that arrive in a minute from some homes (by default all), in their order.
+        """The readings that arrive in a minute, in the order of `homes` (by default all homes).
 
-        With late readings, some of the minute are missing and some of earlier minutes are included.
+        A late reading is part of the minute in which it arrives, not of the minute it was measured.
         """
         columns = self.arriving(minute, homes)
         return Batch(columns, pack_records(columns))
 
     def arriving(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
-        """The same without the encoded records."""
+        """The readings that `minute` returns, without the encoded records."""
         requested = self.numbers if homes is None else homes
         columns = self.readings(minute, requested)
         if self.reading_faults.late:
@@ -188,8 +189,11 @@ class HomeSimulator:
         )
 
     def _since(self, rows: Ints, keys: UInt64s, minutes: Ints) -> Longs:
-        """When each sensor last changed: between the first reading of the new state and the last of
-        the old one."""
+        """The time of the last change of each sensor.
+
+        It lies between the last reading of the old state and the first reading of the new state.
+        `minutes` has the minute of that first reading.
+        """
         jitter = quarters(random_bits_at(keys.reshape(-1), JITTER, minutes.reshape(-1)))[0]
         before = (1000 + below(jitter >> 1, 29_000) * 2).reshape(minutes.shape)
         known = minutes * np.int64(schema.MINUTE_MS) + self._offsets[rows, None] - before
@@ -204,39 +208,43 @@ class HomeSimulator:
     def _set_motion(
         self, day: Day, rows: Ints, minute: int, mode: Ints, value: Ints, since: Ints
     ) -> None:
-        """Movements: as planned, and now and then while people are in and awake."""
+        """Movements: as planned, and occasional ones while people are in and awake.
+
+        `changed` is the minute of the last change known so far.
+        """
         intervals = day.moving.of(rows)
-        planned, known = intervals.at(minute, day.moving_before[rows])
+        planned, changed = intervals.at(minute, day.moving_before[rows])
         keys = self._keys[rows]
         phase = (keys >> np.uint64(7)).astype(np.int32) % BLOCK_MINUTES
         block = (minute + phase) // BLOCK_MINUTES
         first = block * BLOCK_MINUTES - phase
         free = (mode == HOME) & ~planned
-        whole = free & (first >= known) & (first + BLOCK_MINUTES <= intervals.next_start(minute))
+        # A block with an occasional movement lies wholly between two planned movements.
+        whole = free & (first >= changed) & (first + BLOCK_MINUTES <= intervals.next_start(minute))
         happens, begins, ends, level = _movement_in_block(keys, block, first)
         moving = whole & happens & (begins <= minute) & (minute < ends)
-        known = np.where(moving, begins, known)
+        changed = np.where(moving, begins, changed)
         ended = whole & happens & (ends <= minute)
-        known = np.where(ended, ends, known)
-        known = _last_movement_end(keys, block, first, known, free & ~moving & ~ended)
+        changed = np.where(ended, ends, changed)
+        changed = _last_movement_end(keys, block, first, changed, free & ~moving & ~ended)
         counts = quarters(random_bits(keys, COUNT, minute))[0]
         value[:, inc.MOTION] = np.where(planned | moving, 1 + below(counts, level), 0)
-        since[:, inc.MOTION] = known
+        since[:, inc.MOTION] = changed
 
     def _smoke(self, day: Day, rows: Ints, minute: int, mode: Ints) -> Ints:
-        """Smoke in ppm: a little haze, more while people cook; always below the alarm."""
+        """Smoke in ppm: a little haze, more while people cook; always below the alarm level."""
         haze = below(quarters(random_bits(self._keys[rows], AIR, minute))[0], 4)
         start, end, peak = (column[rows] for column in day.cooking)
-        elapsed = np.minimum(minute - start + 1, end - minute)
-        cooks = (mode == HOME) & (elapsed > 0)
-        smoke = peak * np.minimum(elapsed, 6) // 6
+        minutes_from_edge = np.minimum(minute - start + 1, end - minute)
+        cooks = (mode == HOME) & (minutes_from_edge > 0)
+        smoke = peak * np.minimum(minutes_from_edge, 6) // 6
         out: Ints = haze + np.where(cooks, smoke, 0)
         return out
 
     # -- reading faults ---------------------------------------------------------------------------
 
     def _with_delays(self, columns: ReadingColumns, homes: Ints, minute: int) -> ReadingColumns:
-        """The readings of this minute that are in time, and late ones that arrive in it."""
+        """The readings of this minute that are not late, and late readings of earlier minutes."""
         parts = [columns.take(late_by(self._keys_of(columns), minute, self.reading_faults) == 0)]
         for delay in range(1, min(self.reading_faults.late_minutes, minute - FIRST_MINUTE) + 1):
             parts.append(self._arriving_late(homes, minute - delay, delay))
@@ -288,8 +296,8 @@ class HomeSimulator:
     def _incidents(self, incidents: IncidentColumns) -> Iterator[Incident]:
         for i in range(len(incidents)):
             sensor = int(incidents.sensor[i])
-            for each in range(inc.ALL) if sensor == inc.ALL else (sensor,):
-                yield self._incident(incidents, i, each)
+            for affected in range(inc.ALL) if sensor == inc.ALL else (sensor,):
+                yield self._incident(incidents, i, affected)
 
     def _incident(self, incidents: IncidentColumns, i: int, sensor: int) -> Incident:
         row, kind = int(incidents.row[i]), int(incidents.kind[i])
@@ -352,18 +360,21 @@ def _movement_in_block(keys: UInt64s, block: Ints, first: Ints) -> tuple[Flags, 
 
 
 def _last_movement_end(
-    keys: UInt64s, block: Ints, first: Ints, known: Ints, is_open: Flags
+    keys: UInt64s, block: Ints, first: Ints, changed: Ints, is_searched: Flags
 ) -> Ints:
-    """The end of the last movement before this block, where no later change is known."""
-    known = known.copy()
-    rows = np.flatnonzero(is_open)
+    """`changed`, or the end of the last movement before this block if that is later.
+
+    Only the homes of `is_searched` are searched.
+    """
+    changed = changed.copy()
+    rows = np.flatnonzero(is_searched)
     while len(rows):
         block, first = block - 1, first - BLOCK_MINUTES
-        rows = rows[first[rows] >= known[rows]]
+        rows = rows[first[rows] >= changed[rows]]
         moves, _, ends, _ = _movement_in_block(keys[rows], block[rows], first[rows])
-        known[rows[moves]] = ends[moves]
+        changed[rows[moves]] = ends[moves]
         rows = rows[~moves]
-    return known
+    return changed
 
 
 def __getattr__(name: str) -> Any:

@@ -58,12 +58,12 @@ class PartitionHistory:
     armed: Times  # when the alarm was armed
     mode_at: Times  # the last reading that gave the mode
     opened: Times  # when the window was opened
-    smoke: Times  # the last reading with smoke above the alarm
+    smoke: Times  # the last reading with smoke above the alarm level
     clock: Times  # one number: the event time that this partition has reached
     resumed: Times  # one number: the end of the last outage of the whole partition
     raised: UInt64s  # fingerprints of raised alerts (see rules.fingerprint)
     raised_at: Times  # when each alert was last due
-    sensors: Ints  # climate sensors, number * 8 + kind; a row for each in the following
+    sensors: Ints  # climate sensors (number * 8 + kind): the rows of the three columns below
     recent: Floats  # the last usual readings: sensors x RECENT
     count: Ints  # the number of usual readings so far
     odd: Ints  # the number of unusual readings in a row
@@ -120,10 +120,11 @@ def with_sensors(history: PartitionHistory, sensors: Ints) -> PartitionHistory:
 
 
 def with_rows(
-    history: PartitionHistory, key: str, columns: tuple[str, ...], more: Ints
+    history: PartitionHistory, key: str, columns: tuple[str, ...], required: Ints
 ) -> PartitionHistory:
+    """The history with a row for each required value of the column `key`."""
     keys = getattr(history, key)
-    unknown = missing(keys, more)
+    unknown = missing(keys, required)
     if not len(unknown):
         return history
     all_keys = np.union1d(keys, unknown).astype(np.int32)
@@ -141,8 +142,9 @@ def without_expired(history: PartitionHistory) -> PartitionHistory:
     """The history without sensors, homes and alerts older than a day."""
     horizon = history.clock[0] - KEPT_MS
     last = np.where(history.last < horizon, 0, history.last)
-    due = history.raised_at >= horizon
-    kept = replace(history, last=last, raised=history.raised[due], raised_at=history.raised_at[due])
+    recent = history.raised_at >= horizon
+    raised, raised_at = history.raised[recent], history.raised_at[recent]
+    kept = replace(history, last=last, raised=raised, raised_at=raised_at)
     alive = last.any(axis=1)
     if alive.all():
         return kept

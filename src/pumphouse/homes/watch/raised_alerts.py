@@ -1,7 +1,8 @@
 """Reads the alerts that the hub holds already, in the task that first processes a partition.
 
-An application that watches alone reads them once, at its start. One that shares partitions may
-acquire one later, from an application that has died; its alerts until then are in the hub.
+An application that does not share partitions reads the alerts once, at its start (stage.py). An
+application that shares partitions may acquire a partition later, from an application that has died.
+The alerts that the other application has raised are in the hub.
 
     Watcher (a partition without history) -> read_alerts -> history_of_alerts -> PartitionHistory
                                              ^^^^^^^^^^^ this module, in an executor
@@ -21,13 +22,13 @@ from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 
 EVENTS_MAX = 2000  # per call
-EVENT_S = 60.0  # for an event that exists
+EVENT_S = 60.0  # how long to wait for an event that the hub holds
 
 AlertsReader = Callable[[], list[Alert]]
 
 
 def alerts_reader(hub: Mapping[str, str], group: str) -> AlertsReader:
-    """A function for a task that reads the alerts of the hub that the options name."""
+    """A function that reads all alerts of a hub. It can be pickled, because a task calls it."""
     return partial(read_alerts, read_sink(hub), group)
 
 

@@ -6,9 +6,9 @@
 The same incident raises the same alert (kind, home, since) for any division of its readings into
 batches, and for late readings. An alert that was raised before is not raised a second time.
 
-Time is event time. The time reached is computed per partition, from the homes that send there: a
-partition that is read late is not silent. If a whole partition is silent (the hub or its senders
-were down), that is an outage, and its sensors are not reported as silent.
+Time is event time. Each partition has its own clock, which follows the readings of its homes. So
+the sensors of a partition that is read late are not reported as silent. If a whole partition is
+silent (the hub or its senders were down), that is an outage, and is not reported either.
 """
 
 from __future__ import annotations
@@ -53,25 +53,28 @@ DOOR, WINDOW, GLASS, SMOKE = (KINDS.index(kind) for kind in ("door", "window", "
 BREAK_IN, FIRE, FORGOTTEN_WINDOW, SILENT_SENSOR, UNUSUAL = range(len(ALERT_KINDS))
 
 SAME_FIRE_MS: Final = 10 * MINUTE_MS  # smoke that returns sooner belongs to the same fire
-# Longer than the time between two signs of life of one home.
+# Of a home without changes every tenth reading is kept, and a home sends one reading a minute. A
+# longer time without readings of any home is an outage.
 OUTAGE_MS: Final = (ALIVE_EVERY + 5) * MINUTE_MS
-CLOCKS = 0.95  # the share of homes whose clocks count: a few clocks are always wrong
+# The clock of a partition is this quantile of the times of its homes, because a few homes have
+# clocks that are ahead.
+CLOCK_QUANTILE = 0.95
 
 TEXTS = {
-    (BREAK_IN, DOOR): "Door opened while nobody should come in",
-    (BREAK_IN, GLASS): "Glass broken while nobody should come in",
-    (FIRE, SMOKE): "Smoke or carbon monoxide above the alarm",
-    (FORGOTTEN_WINDOW, WINDOW): "Window open for long",
+    (BREAK_IN, DOOR): "Door opened while the alarm is armed",
+    (BREAK_IN, GLASS): "Glass broken while the alarm is armed",
+    (FIRE, SMOKE): "Smoke or carbon monoxide above the alarm level",
+    (FORGOTTEN_WINDOW, WINDOW): "Window open for too long",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Alerts as columns; `kind` is an index in ALERT_KINDS, `sensor` an index in KINDS."""
+    """Alerts as columns."""
 
-    kind: Ints
-    number: Ints
-    sensor: Ints
+    kind: Ints  # index in ALERT_KINDS
+    number: Ints  # of the home
+    sensor: Ints  # index in KINDS
     at: Times
     since: Times
 
@@ -96,8 +99,8 @@ class Alerts:
 
 
 def as_alert(kind: int, number: int, sensor: int, at: int, since: int) -> Alert:
-    named = KINDS[sensor].capitalize()
-    texts = {SILENT_SENSOR: f"{named} sensor says nothing", UNUSUAL: f"{named} unlike before"}
+    name = KINDS[sensor].capitalize()
+    texts = {SILENT_SENSOR: f"{name} sensor sends no readings", UNUSUAL: f"{name} is unusual"}
     text = TEXTS.get((kind, sensor)) or texts[kind]
     return Alert(
         home_id(number), ALERT_KINDS[kind], KINDS[sensor], at, since, region_of(number), text
@@ -144,19 +147,19 @@ def apply_rules(
 ) -> tuple[Alerts, PartitionHistory]:
     """The alerts that are due and were not raised before, and the new history.
 
-    `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent only after
-    `grace_ms` more, because readings may be late.
+    `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent after
+    SILENT_MS plus `grace_ms`, because readings may be late.
     """
     activities = in_order(activities)
     history = with_homes(history, np.unique(activities.number))
     row = history.row_of(activities.number)
     since_armed, history = follow_modes(history, activities, row)
-    starts = outages(history, activities)
+    resumptions = outage_ends(history, activities)
     alerts = [break_ins(activities, since_armed), forgotten_windows(activities, since_armed)]
     fires, history = find_fires(history, activities, row)
-    gaps, history = find_gaps(history, activities, row, starts, SILENT_MS + grace_ms)
+    gaps, history = find_gaps(history, activities, row, resumptions, SILENT_MS + grace_ms)
     unusual, history = find_unusual(history, activities)
-    history = move_clock(follow_windows(history, activities, row), activities, starts)
+    history = move_clock(follow_windows(history, activities, row), activities, resumptions)
     alerts += [
         fires,
         gaps,
@@ -180,14 +183,15 @@ def concatenated(parts: list[Alerts]) -> Alerts:
 def deduplicated(
     history: PartitionHistory, due: Alerts, known: UInt64s
 ) -> tuple[Alerts, PartitionHistory]:
-    """Each alert once. An alert that is due again is kept in the history for longer."""
+    """The due alerts that were not raised before. The history keeps an alert for a day after it was
+    last due."""
     order = np.argsort(due.at, kind="stable")
     due = due.where(order)
     fingerprints, first = np.unique(due.fingerprints(), return_index=True)
     fresh = ~np.isin(fingerprints, history.raised) & ~np.isin(fingerprints, known)
     new = due.where(np.sort(first[fresh]))
-    again = np.isin(history.raised, fingerprints)
-    at = np.where(again, np.maximum(history.raised_at, history.clock[0]), history.raised_at)
+    due_again = np.isin(history.raised, fingerprints)
+    at = np.where(due_again, np.maximum(history.raised_at, history.clock[0]), history.raised_at)
     added = ~np.isin(fingerprints, history.raised)
     raised = np.concatenate([history.raised, fingerprints[added]])
     raised_at = np.concatenate([at, np.full(int(added.sum()), history.clock[0])])
@@ -211,9 +215,9 @@ def alerts_of(kind: int, activities: ActivityColumns, since: Times | None = None
 def follow_modes(
     history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
 ) -> tuple[Times, PartitionHistory]:
-    """When the alarm was armed, at each reading (0: not armed) and after the last one."""
+    """When the alarm was armed, for each reading (0: not armed); and the history after the last."""
     armed = activities.mode > 0
-    # A late reading gives its own mode, and nothing about later readings.
+    # The mode of a late reading applies to that reading only.
     late = activities.at < history.mode_at[row]
     before = history.armed[row]
     since = np.where(armed & (before > 0) & (before <= activities.at), before, activities.at)
@@ -229,7 +233,7 @@ def follow_modes(
 
 
 def armed_since(row: NDArray[np.intp], at: Times, armed: Mask, before: Times) -> Times:
-    """The start of each reading's run of armed readings; `before` is the history of its home."""
+    """When each reading's run of armed readings began; `before` is `history.armed` of its home."""
     first = np.ones(len(row), bool)
     first[1:] = row[1:] != row[:-1]
     was_armed = np.empty(len(row), bool)
@@ -252,8 +256,8 @@ def last_of_each(row: NDArray[np.intp]) -> NDArray[np.intp]:
 def break_ins(activities: ActivityColumns, since_armed: Times) -> Alerts:
     """A door opened or a pane broken while the alarm was armed.
 
-    The reading of the change contains the mode. If that reading was lost, a later one counts if the
-    alarm was armed before the change.
+    The reading that reports the change contains the mode of the alarm. If that reading was lost, a
+    later one raises the alert if the alarm was armed before the change.
     """
     active = np.isin(activities.kind, (DOOR, GLASS)) & (activities.value >= 1) & (since_armed > 0)
     age = activities.at - activities.since
@@ -273,7 +277,7 @@ def forgotten_windows(activities: ActivityColumns, since_armed: Times) -> Alerts
 def find_fires(
     history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
 ) -> tuple[Alerts, PartitionHistory]:
-    """Smoke above the alarm, once per fire."""
+    """Smoke above the alarm level, once per fire."""
     smoking = np.flatnonzero((activities.kind == SMOKE) & (activities.value >= SMOKE_ALARM_PPM))
     smoking = smoking[np.argsort(row[smoking], kind="stable")]
     home, at = row[smoking], activities.at[smoking]
@@ -296,7 +300,7 @@ def find_unusual(
 # -- missing readings -----------------------------------------------------------------------------
 
 
-def outages(history: PartitionHistory, activities: ActivityColumns) -> Times:
+def outage_ends(history: PartitionHistory, activities: ActivityColumns) -> Times:
     """The ends of outages of the whole partition, starting with the last one in the history."""
     at = activities.at
     before = np.maximum.accumulate(np.concatenate([history.clock, at]))[:-1]
@@ -308,10 +312,13 @@ def find_gaps(
     history: PartitionHistory,
     activities: ActivityColumns,
     row: NDArray[np.intp],
-    starts: Times,
+    resumptions: Times,
     silent_ms: int,
 ) -> tuple[Alerts, PartitionHistory]:
-    """Sensors that send again after they were silent for too long."""
+    """Sensors that send again after they were silent for too long.
+
+    The silence during an outage, which ends at one of the `resumptions`, does not count.
+    """
     slot = row * len(KINDS) + activities.kind
     order = np.argsort(slot, kind="stable")
     slot, at = slot[order], activities.at[order]
@@ -319,7 +326,7 @@ def find_gaps(
     before = last[slot]
     same = slot[1:] == slot[:-1]
     before[1:] = np.where(same, np.maximum(at[:-1], before[1:]), before[1:])
-    resumed = starts[np.searchsorted(starts, at, side="right") - 1]
+    resumed = resumptions[np.searchsorted(resumptions, at, side="right") - 1]
     silent = (before > 0) & (at - np.maximum(before, resumed) >= silent_ms)
     np.maximum.at(last, slot, at)
     alerts = alerts_of(SILENT_SENSOR, activities.where(order[silent]), before[silent])
@@ -327,7 +334,7 @@ def find_gaps(
 
 
 def move_clock(
-    history: PartitionHistory, activities: ActivityColumns, starts: Times
+    history: PartitionHistory, activities: ActivityColumns, resumptions: Times
 ) -> PartitionHistory:
     """Move the clock to the event time that nearly all active homes have reached; never back."""
     if not len(activities):
@@ -335,12 +342,12 @@ def move_clock(
     latest = np.zeros(len(history.homes), np.int64)
     np.maximum.at(latest, history.row_of(activities.number), activities.at)
     active = np.sort(latest[latest > 0])
-    clock = max(int(history.clock[0]), int(active[int(CLOCKS * (len(active) - 1))]))
-    return replace(history, clock=np.array([clock]), resumed=starts[-1:])
+    clock = max(int(history.clock[0]), int(active[int(CLOCK_QUANTILE * (len(active) - 1))]))
+    return replace(history, clock=np.array([clock]), resumed=resumptions[-1:])
 
 
 def silences(history: PartitionHistory, silent_ms: int) -> Alerts:
-    """Sensors that have been silent for too long at the current time."""
+    """Sensors that have been silent for too long at the time of the partition's clock."""
     quiet_since = np.maximum(history.last, history.resumed[0])
     home, kind = np.nonzero((history.last > 0) & (history.clock[0] - quiet_since >= silent_ms))
     return alerts_now(history, SILENT_SENSOR, home, kind, history.last[home, kind])
@@ -362,7 +369,7 @@ def follow_windows(
 
 
 def left_open(history: PartitionHistory, grace_ms: int) -> Alerts:
-    """Windows that were open at their last reading, and are now open for too long."""
+    """Windows that were open at their last reading, and have now been open for too long."""
     now = history.clock[0] - grace_ms
     long_armed = (history.armed > 0) & (
         now - np.maximum(history.opened, history.armed) >= FORGOTTEN_ARMED_MS
@@ -381,6 +388,7 @@ def alerts_now(
     sensor: NDArray[np.intp],
     since: Times,
 ) -> Alerts:
+    """Alerts at the time of the partition's clock; `home` are rows of the history."""
     kinds = np.full(len(home), kind, np.int32)
     at = np.full(len(home), history.clock[0])
     return Alerts(kinds, history.homes[home], sensor.astype(np.int32), at, since)

@@ -17,7 +17,7 @@ from pumphouse.leases.strategies import parse_strategy
 class Sharing:
     """The assignment of partitions, the lease store, and the host name of this application.
 
-    The host name must be the same at every start: its partitions are reserved for it.
+    The host name must be the same at every start: partitions are reserved for a host name.
     """
 
     assignment: str
@@ -28,7 +28,8 @@ class Sharing:
         if parse_strategy(self.assignment).yields:
             raise OptionError(
                 f"invalid assignment {self.assignment!r} of watch: use fixed:N, such as fixed:8. "
-                "Its partitions never move, because its state holds their last day"
+                "Partitions of watch must not move between applications, because the state of an "
+                "application contains the last day of its partitions"
             )
         for option, value in (("store", self.store), ("host", self.host)):
             if not value.strip():
@@ -39,23 +40,22 @@ class Sharing:
                 "is also the name of a folder"
             )
         if self.store.strip().lower().startswith("memory:"):
-            raise OptionError(
-                "the store memory: works in one process only: use one that all applications reach"
-            )
+            raise OptionError(f"invalid store memory: (works in one process only): {HELP['store']}")
 
 
 NAME = re.compile(r"[\w-][\w.-]*")
 HELP = {
-    "store": "use sqlite:///PATH, or blob://ACCOUNT/CONTAINER for several machines",
+    "store": "use sqlite:///PATH for one machine, postgres://USER@HOST/DATABASE, "
+    "blob://ACCOUNT/CONTAINER or bloblease://ACCOUNT/CONTAINER for several",
     "host": "use a name of this application that is the same at every start",
 }
 
 
 def parse_sharing(assignment: str | None, store: str | None, host: str | None) -> Sharing | None:
-    """The sharing of three command line options; None without an assignment."""
+    """The `Sharing` that three command line options define; None without an assignment."""
     if assignment is None:
-        # The environment may define a store for all commands.
+        # A store alone is not an error: the environment may define it for all commands.
         if host:
-            raise OptionError("a host needs an assignment: use --assignment fixed:N")
+            raise OptionError(f"host {host!r} needs an assignment: use --assignment fixed:N")
         return None
     return Sharing(assignment, store or "", host or "")

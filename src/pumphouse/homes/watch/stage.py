@@ -2,18 +2,19 @@
 
 What it needs, and why:
 
-* The last 24 hours: a window is forgotten after hours, and a sensor is silent compared to its
-  earlier readings. They are in Spark's state (RocksDB), one compact value for each partition.
+* A history of 24 hours: an open window raises an alert after hours, and a silent sensor some time
+  after its last reading. It is in Spark's state (RocksDB), one compact value for each partition.
 * No checkpoint from an earlier run: state of one day can be rebuilt from the hub. Every start reads
-  from 24 hours ago with a new checkpoint folder, so new rules process the whole day, and a lost or
-  incomplete folder costs only that time.
+  from 24 hours ago with a new checkpoint folder. So changed rules process the whole day, and the
+  loss of a folder costs only a second reading of that day.
 * Partitions that never move (`assignment=fixed:N`, if several applications share the work): a
-  partition from another application would have no state. An application keeps its host name when
-  it restarts, and with the name its partitions.
-* Each alert once, also after a restart: the same incident has the same id. Alerts that the hub
-  holds are read at the start (if partitions are shared: when one is acquired, raised_alerts.py) and
-  not raised a second time. Alerts in flight when a run is killed, and those of a task that Spark
-  repeats, may arrive twice with the same id: readers of alerts deduplicate by it.
+  partition from another application would have no state. An application that restarts with the
+  same host name gets the same partitions.
+* Each alert once, also after a restart: the same incident has the same id. The stage reads the
+  alerts in the hub at its start, and does not raise them a second time. An application that shares
+  partitions reads them when it acquires a partition (raised_alerts.py). Alerts in flight when a run
+  is killed, and those of a task that Spark repeats, may arrive twice with the same id: readers of
+  alerts deduplicate by it.
 
     activity -> activity_columns -> Watcher (rules) -> alerts
                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -46,9 +47,11 @@ from pumphouse.homes.schema import (
     VERSION,
     Alert,
     encode_alert,
+    home_id,
 )
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
-from pumphouse.homes.validation import HOME
+from pumphouse.homes.trace_text import TRACE, trace_properties
+from pumphouse.homes.validation import HOME, trace_column
 from pumphouse.homes.watch import rules
 from pumphouse.homes.watch.history import (
     EMPTY,
@@ -67,22 +70,23 @@ if TYPE_CHECKING:
 
 NAME = "watch"
 TRIGGER = {"processingTime": "1 second"}
-COLUMNS = "body BINARY, partition STRING"
+COLUMNS = "body BINARY, partition STRING, properties MAP<STRING, STRING>"
 # The fields of an activity that the rules need; Spark parses no others.
 ACTIVITY_FIELDS = (
     "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
 )
-OUTPUT = "id STRING, home STRING, body BINARY"
+OUTPUT = "id STRING, home STRING, body BINARY, trace MAP<STRING, STRING>"
+Traces = Mapping[tuple[str, str, int], str]
 NO_FINGERPRINTS = np.empty(0, np.uint64)
 STATE_SCHEMA = StructType([StructField("past", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """The settings of `watch`; the counts are per batch."""
+    """The settings of `watch`."""
 
     back: str = "24h"  # how far back every start reads
-    events_max: int = 400_000
+    events_max: int = 400_000  # per batch
     partitions_per_task: int = 8
     tasks: int = 2  # tasks that apply the rules
     grace_s: float = 300.0  # how late readings may be before a sensor is silent
@@ -115,7 +119,8 @@ def start(
 def make_watcher(
     spark: SparkSession, namespace: HomesNamespace, settings: WatchSettings
 ) -> Watcher:
-    """The processor, with the alerts raised so far. A single application reads them once."""
+    """The processor, with the alerts raised so far. Applications that share partitions read the
+    alerts later, in their tasks."""
     grace_ms = round(settings.grace_s * 1000)
     if settings.sharing is None:
         return Watcher(grace_ms, raised_fingerprints(spark, namespace))
@@ -131,7 +136,7 @@ def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[s
         NAME,
         startingPosition=f"time:-{settings.back}",
         maxEventsPerTrigger=settings.events_max,
-        # Each owned partition is read by a separate task.
+        # Of shared partitions, each one that is owned has a task of its own.
         partitionsPerTask=None if shared else settings.partitions_per_task,
         store=shared and shared.store,
         assignment=shared and shared.assignment,
@@ -162,7 +167,9 @@ def activity_columns(events: DataFrame) -> DataFrame:
     """Activities as columns of numbers, without invalid ones. `sift` has validated all, but any
     program may write to the hub, and one body must not stop the stage."""
     parsed = events.select(
-        "partition", f.from_json(f.col("body").cast("string"), ACTIVITY_FIELDS).alias("r")
+        "partition",
+        f.from_json(f.col("body").cast("string"), ACTIVITY_FIELDS).alias("r"),
+        trace_column(),
     )
     numbers = parsed.where(f.col("r.home").rlike(HOME)).select(
         "partition",
@@ -173,6 +180,7 @@ def activity_columns(events: DataFrame) -> DataFrame:
         "r.since",
         index_in(MODES, "r.mode").alias("mode"),
         "r.v",
+        TRACE,
     )
     valid = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
     complete = valid.drop("v").where("number is not null and since is not null")
@@ -215,8 +223,8 @@ class Watcher(StatefulProcessor):
     """Applies the rules to new activities and the history of their partition. Time is event time,
     so Spark's timers are not needed: alerts become due when the partition receives activities.
 
-    `known` are the fingerprints of alerts raised before the start. `read_alerts` reads the alerts
-    raised until this application acquires a partition.
+    `known` are the fingerprints of alerts raised before the start. `read_alerts` is called when
+    this application acquires a partition; it reads the alerts raised before.
     """
 
     def __init__(
@@ -233,12 +241,11 @@ class Watcher(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
         before = self.initial_history() if packed is None else from_bytes(packed[0])
-        alerts, after = rules.apply_rules(
-            before, as_columns(pd.concat(rows)), self.grace_ms, self.known
-        )
+        table = pd.concat(rows)
+        alerts, after = rules.apply_rules(before, as_columns(table), self.grace_ms, self.known)
         self.state.update((after.to_bytes(),))
         if len(alerts):  # Spark cannot convert a frame without rows
-            yield as_frame(alerts.as_alerts())
+            yield as_frame(alerts.as_alerts(), traces_of(table))
 
     def initial_history(self) -> PartitionHistory:
         """The history of a partition without state."""
@@ -251,12 +258,25 @@ class Watcher(StatefulProcessor):
         freeze_imported_modules()
 
 
-def as_frame(alerts: list[Alert]) -> pd.DataFrame:
+def traces_of(rows: pd.DataFrame) -> Traces:
+    """The trace of each reading that has one, by home, sensor and time."""
+    traced = rows[rows[TRACE].notna()]
+    columns = (traced[name].tolist() for name in ("number", "kind", "at", TRACE))
+    return {
+        (home_id(number), KINDS[kind], at): trace
+        for number, kind, at, trace in zip(*columns, strict=True)
+    }
+
+
+def as_frame(alerts: list[Alert], traces: Traces) -> pd.DataFrame:
+    """The rows of alerts. An alert has the trace of the reading that raised it."""
+    raised_by = [(alert.home, alert.sensor, alert.at) for alert in alerts]
     return pd.DataFrame(
         {
             "id": [alert.id for alert in alerts],
             "home": [alert.home for alert in alerts],
             "body": [encode_alert(alert) for alert in alerts],
+            "trace": [trace_properties(traces.get(reading)) for reading in raised_by],
         }
     )
 
@@ -274,5 +294,6 @@ def as_columns(rows: pd.DataFrame) -> ActivityColumns:
 
 def as_events(alerts: DataFrame) -> DataFrame:
     """Alerts as rows for the sink. Readers deduplicate by the id, so it is a property too."""
-    identity = f.create_map(f.lit("id"), f.col("id")).alias("properties")
-    return alerts.select("body", f.col("home").alias("partitionKey"), identity)
+    identity = f.create_map(f.lit("id"), f.col("id"))
+    properties = f.map_concat(identity, TRACE).alias("properties")
+    return alerts.select("body", f.col("home").alias("partitionKey"), properties)

@@ -1,8 +1,8 @@
 """Detects climate readings that differ from the sensor's own recent ones.
 
 A sensor's recent readings define what is usual: their median, and their median distance from it. A
-reading many times further away is unusual. Unusual readings are not learned from, or a fire would
-soon be usual; but after a long run of them they become the new usual.
+reading many times further away is unusual. Unusual readings do not change what is usual: otherwise
+the heat of a fire would soon be usual. But a long run of unusual readings becomes the new usual.
 
     PartitionHistory, ActivityColumns -> unusual_starts -> indices, PartitionHistory
                                          ^^^^^^^^^^^^^^ this module
@@ -28,10 +28,11 @@ from pumphouse.homes.watch.history import (
 )
 
 FIRST_CLIMATE: Final = len(KINDS) - len(CLIMATE)
-LEARN: Final = 12  # readings before a reading can be unusual
-FAR: Final = 6.0  # times the usual distance
+LEARN: Final = 12  # usual readings of a sensor before a reading can be unusual
+FAR: Final = 6.0  # an unusual reading is further away than this multiple of the usual distance
 MAD: Final = 1.4826  # scales the median distance to a standard deviation
-# The smallest usual distance, in °C and percent: the last digit of a constant sensor is usual.
+# The smallest usual distance, in °C and percent. Without it, a change in the last digit of a sensor
+# that was constant would be unusual.
 LEAST: Final = np.array([0.5, 2.0])
 NEW_USUAL: Final = 2 * RECENT  # unusual readings in a row that become the usual ones
 
@@ -67,7 +68,10 @@ def one_per_row(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
 
 
 class RecentReadings:
-    """The recent usual readings of each sensor; each call adds one reading of some sensors."""
+    """The recent usual readings of each sensor, and its run of unusual ones (`odd`: their number).
+
+    A call of `add` adds at most one reading per sensor.
+    """
 
     def __init__(self, recent: Floats, count: Ints, odd: Ints) -> None:
         self.recent, self.count, self.odd = recent, count, odd

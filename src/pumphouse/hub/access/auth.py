@@ -5,9 +5,9 @@ or a rule's name and key as SASL PLAIN. Each becomes a Grant: claims on a path, 
 or request is allowed if a grant of its connection covers it. Keys are compared in constant time,
 and are in no repr and no error text.
 
-    put-token -> verify_sas, issuer.verify_jwt -> Grant -> allows -> attach, or `unauthorized`
-    sasl-init -> verify_plain -----------------^
-                 ^^^^^^^^^^^^ this module                  ^^^^^^
+    put-token -> verify_sas, token_issuer.verify_jwt -> Grant -> allows -> attach or `unauthorized`
+    sasl-init -> verify_plain -----------------------^
+                 ^^^^^^^^^^^^ this module                        ^^^^^^
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from pumphouse.errors import AmqpError, AuthError
+from pumphouse.errors import AmqpError, AuthError, TokenExpired
+from pumphouse.hub.limits.lengths import TEXT_CHARS_MAX
 from pumphouse.hub.routing import hub_of, path_of
 
 
@@ -35,6 +36,7 @@ class Claim(StrEnum):
 
 
 ALL_CLAIMS = frozenset(Claim)
+SAS_CHARS_MAX = 4096  # of a shared access signature; it has four fields of up to TEXT_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,7 @@ class Grant:
     expires_at: float  # seconds since 1970
 
     def covers(self, path: str) -> bool:
-        # "site" and "site/north" may be two hubs, so a common prefix is not enough.
-        return _is_below(path, self.path) and (not self.path or hub_of(path) == hub_of(self.path))
+        return includes(self.path, path)
 
 
 def allows(grants: Iterable[Grant], path: str, claim: Claim | None, now: float) -> bool:
@@ -122,11 +123,14 @@ def verify_plain(user: str, password: str, rules: Iterable[AccessRule]) -> Grant
     """The grant for a rule's name and key from SASL PLAIN. It never expires."""
     for rule in rules:
         if rule.name == user and matches_any(password, rule.keys):
-            return Grant(resource_path(rule.hub), with_implied(rule.claims), inf)
+            # `resource_path` could turn an invalid name into "", which is the whole namespace.
+            return Grant(rule.hub.lower(), with_implied(rule.claims), inf)
     raise AuthError(f"Unauthorized: there is no access rule {user!r:.80} with this key.")
 
 
 def _sas_fields(token: str) -> dict[str, str]:
+    if len(token) > SAS_CHARS_MAX:
+        raise malformed(f"it has {len(token)} characters, at most {SAS_CHARS_MAX} are allowed")
     kind, _, rest = token.strip().partition(" ")
     fields = dict(part.partition("=")[::2] for part in rest.split("&"))
     missing = [name for name in ("sr", "sig", "se", "skn") if not fields.get(name)]
@@ -134,6 +138,8 @@ def _sas_fields(token: str) -> dict[str, str]:
         raise malformed("it must begin with 'SharedAccessSignature '")
     if missing:
         raise malformed(f"it lacks {', '.join(missing)}")
+    if any(len(value) > TEXT_CHARS_MAX for value in fields.values()):
+        raise malformed(f"its fields have at most {TEXT_CHARS_MAX} characters")
     if not (fields["se"].isascii() and fields["se"].isdigit() and len(fields["se"]) <= 19):
         raise malformed("'se' must be the expiry in seconds since 1970")
     return fields
@@ -180,15 +186,30 @@ def _invalid_signature(skn: str, resource: str, rule_exists: bool) -> str:
 def check_expiry(expires_at: float, now: float) -> None:
     """AuthError if a token has expired."""
     if expires_at <= now:
-        raise AuthError(
+        raise TokenExpired(
             f"ExpiredToken: The token is expired. Expiration time: '{_time(expires_at)}', "
             f"current time: '{_time(now)}'."
         )
 
 
-def check_scope(resource: str, audience: str, applies: bool = True) -> None:
-    """AuthError if the resource of a token does not include the audience it was put for."""
-    if not applies or not _is_below(audience, resource):
+def verify_by_both_clocks(verify: Callable[[float], Grant], now: float, client_now: float) -> Grant:
+    """The grant of a token that is valid by the hub's clock or by the client's.
+
+    A test may move the hub's clock ahead of the client's. A token that only the client's clock
+    accepts gives a grant that lasts for the time the token still has by the client's clock.
+    """
+    try:
+        return verify(now)
+    except TokenExpired:
+        if client_now >= now:
+            raise
+    grant = verify(client_now)
+    return replace(grant, expires_at=now + grant.expires_at - client_now)
+
+
+def check_scope(resource: str, audience: str, rule_applies: bool = True) -> None:
+    """AuthError if the resource of a token, or its rule, does not include the audience."""
+    if not rule_applies or not includes(resource, audience):
         raise AuthError(
             f"InvalidAudience: The token is for '{resource:.200}' and does not include "
             f"'{audience:.200}'."
@@ -196,12 +217,18 @@ def check_scope(resource: str, audience: str, applies: bool = True) -> None:
 
 
 def resource_path(text: str) -> str:
-    """The path of a resource or audience, as in a grant: in lower case, without host or slashes."""
+    """The path of a resource or audience, in lower case, without host and outer slashes."""
     return unquote(path_of(text)).strip("/").lower()
 
 
-def _is_below(path: str, top: str) -> bool:
-    return not top or path == top or path.startswith(f"{top}/")
+def includes(top: str, path: str) -> bool:
+    """Whether `path` is `top`, or below it in the same hub. Both are in lower case.
+
+    "site" and "site/doors" may be two hubs, so a common beginning is not enough.
+    """
+    if not top or path == top:
+        return True
+    return path.startswith(f"{top}/") and hub_of(path) == hub_of(top)
 
 
 def with_implied(claims: Iterable[Claim]) -> frozenset[Claim]:

@@ -29,16 +29,16 @@ from pumphouse.hub.access.auth import (
     resource_path,
     with_implied,
 )
+from pumphouse.hub.limits.lengths import TOKEN_CHARS_MAX
 
 EVENT_HUBS_AUDIENCE = "https://eventhubs.azure.net/"
 
-# The names of Azure's roles. A token of Entra does not contain them; one of this issuer does.
+# The names of Azure's roles. Tokens of Entra do not contain them; tokens of this issuer do.
 ROLES = {
     Claim.SEND: "Azure Event Hubs Data Sender",
     Claim.LISTEN: "Azure Event Hubs Data Receiver",
     Claim.MANAGE: "Azure Event Hubs Data Owner",
 }
-_JWT_CHARS_MAX = 65536
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
@@ -84,16 +84,21 @@ def verify_jwt(token: str, audience: str, issuer: TokenIssuer | None, now: float
     """The grant of a JWT of our own issuer that was put for an audience."""
     if issuer is None:
         raise AuthError(
-            "Unauthorized: this hub cannot verify JWTs. Entra tokens need a configured local "
-            "issuer (TokenIssuer); or connect with a shared access key."
+            "Unauthorized: this hub cannot verify JWTs. Configure a local issuer "
+            "(TokenIssuer), or connect with a shared access key."
         )
     body = _verified_body(token, issuer)
     if body.get("iss") != issuer.issuer or not _is_for_event_hubs(body.get("aud")):
-        raise AuthError("InvalidAudience: The token is of another issuer or for another service.")
+        raise AuthError(
+            f"InvalidAudience: The token must have issuer '{issuer.issuer}' and audience "
+            f"'{EVENT_HUBS_AUDIENCE}', not {body.get('iss')!r:.80} and {body.get('aud')!r:.80}."
+        )
     expires_at = _time_of(body, "exp")
     check_expiry(expires_at, now)
     if _time_of(body, "nbf") > now:
-        raise AuthError("ImmatureToken: The token is not valid yet.")
+        raise AuthError(
+            f"ImmatureToken: The token is not valid yet: 'nbf' is {body['nbf']}, the time is {now}."
+        )
     path = resource_path(audience)
     check_scope(resource_path(str(body.get("path", ""))), path)
     return Grant(path, _claims_of(body.get("roles")), expires_at)
@@ -102,7 +107,7 @@ def verify_jwt(token: str, audience: str, issuer: TokenIssuer | None, now: float
 def _verified_body(token: str, issuer: TokenIssuer) -> dict[str, Any]:
     signed, _, signature = token.strip().rpartition(".")
     header, _, body = signed.partition(".")
-    if len(token) > _JWT_CHARS_MAX or not body or "." in body:
+    if len(token) > TOKEN_CHARS_MAX or not body or "." in body:
         raise malformed("a JWT has three parts, separated by dots")
     # Never verify with the algorithm that the token names: known attacks rely on that.
     if _decoded(header).get("alg") != "HS256":

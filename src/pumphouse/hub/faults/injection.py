@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pumphouse.amqp import events as amqp
@@ -13,14 +13,21 @@ from pumphouse.hub.namespace import Partition
 from pumphouse.hub.routing import Address, parse_address
 
 
+class ErrorTexts(Protocol):
+    """Adds a tracking id to an error text."""
+
+    def tracked(self, text: str) -> str: ...
+
+
 class FaultyConnection(Protocol):
     """The part of a connection that faults act on."""
 
+    @property
+    def guard(self) -> ErrorTexts: ...
+
     def drop(self) -> None: ...
 
-    def suspend(
-        self, seconds: float, event: amqp.Event | None, rest: Iterator[amqp.Event]
-    ) -> None: ...
+    def suspend(self, seconds: float, event: amqp.Event | None) -> None: ...
 
 
 class DeliveringConnection(Protocol):
@@ -48,18 +55,16 @@ class DeliveringLink(Protocol):
 
 
 def inject_on_connect(faults: Faults, connection: FaultyConnection) -> None:
-    """Inject a fault into a connection that has sent nothing yet, if one is due."""
+    """Inject a fault into a new connection, if one is due."""
     fault = faults.select("connect")
     if fault is not None and fault.action == "drop":
         connection.drop()
     elif fault is not None:
-        connection.suspend(fault.seconds, None, iter(()))
+        connection.suspend(fault.seconds, None)
 
 
-def inject_on_event(
-    faults: Faults, connection: FaultyConnection, event: amqp.Event, rest: Iterator[amqp.Event]
-) -> bool:
-    """Inject a fault at an attach or a delivery, if one is due; True if the event is handled."""
+def inject_on_event(faults: Faults, connection: FaultyConnection, event: amqp.Event) -> bool:
+    """Inject a fault at an attach or a delivery; True if the event must not be handled now."""
     fault = fault_for(faults, event)
     if fault is None:
         return False
@@ -67,11 +72,11 @@ def inject_on_event(
         case "drop":
             connection.drop()
         case "delay":
-            connection.suspend(fault.seconds, event, rest)
+            connection.suspend(fault.seconds, event)
         case "refuse" if isinstance(event, amqp.AttachAsked):
-            event.link.refuse(error_of(fault))
+            event.link.refuse(error_of(fault, connection.guard))
         case "throttle" if isinstance(event, amqp.Delivered):
-            event.link.user.settle(event, error_of(fault))
+            event.link.user.settle(event, error_of(fault, connection.guard))
         case "detach" if isinstance(event, amqp.Delivered):
             event.link.user.close(fault.condition, fault.description)
         case _:
@@ -93,8 +98,9 @@ def inject_on_deliver(faults: Faults, link: DeliveringLink) -> bool:
         case "detach":
             link.close(fault.condition, fault.description)
         case "delay":
-            link.fault_done = True  # after the delay the events go out
+            link.fault_done = True  # after the delay the events are sent without a further fault
             link.connection.call_later(fault.seconds, link.connection.schedule, link)
+        # "freeze" has no case: the events stay in the log until the fault is cancelled.
     return True
 
 
@@ -119,5 +125,5 @@ def address_of(attach: Attach) -> Address | None:
     return None if address is None or address.kind in ("cbs", "management") else address
 
 
-def error_of(fault: Fault) -> Error:
-    return Error(condition=fault.condition, description=fault.description)
+def error_of(fault: Fault, texts: ErrorTexts) -> Error:
+    return Error(condition=fault.condition, description=texts.tracked(fault.description))

@@ -1,8 +1,8 @@
 """Planned faults: which one is due at which moment. Nothing here touches a connection.
 
-A fault applies at a moment: a client connects, attaches a link, sends a batch, or is about to be
-sent events. Rules and a seeded random generator decide which moments get one; `injection` carries
-it out.
+A fault applies at a moment: a client connects, attaches a link or sends a batch, or the hub is
+about to send events to a reader. Rules and a seeded random generator decide at which moments a
+fault happens; `injection` carries it out.
 
     faults = Faults(seed=7)
     faults.throttle(times=3)                      # the next three sends are refused as "busy"
@@ -28,7 +28,7 @@ Action = Literal["drop", "delay", "refuse", "detach", "throttle", "freeze"]
 
 MOMENTS: tuple[Moment, ...] = ("connect", "attach", "send", "deliver")
 # The moments at which each action is possible: only an attached link can be detached.
-POSSIBLE: dict[Action, tuple[Moment, ...]] = {
+MOMENTS_OF: dict[Action, tuple[Moment, ...]] = {
     "drop": MOMENTS,
     "delay": MOMENTS,
     "refuse": ("attach",),
@@ -73,7 +73,7 @@ class Fault:
 
 
 class Faults:
-    """The planned faults. The same seed and the same moments give the same faults."""
+    """The planned faults. The same seed and the same operations give the same faults."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = Random(seed)
@@ -183,9 +183,10 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "condition": str,
     "description": str,
 }
+TYPE_NAMES = {str: "a string", int: "a whole number", (int, float): "a number"}
 DEFAULT_MOMENTS: dict[str, Moment] = {"refuse": "attach", "detach": "deliver", "freeze": "deliver"}
 # The default condition and description of the actions that send an error.
-TEXTS: dict[str, tuple[str, str]] = {
+DEFAULT_ERRORS: dict[str, tuple[str, str]] = {
     "refuse": (DETACH_FORCED, "Refused on purpose."),
     "detach": (DETACH_FORCED, "Detached on purpose."),
     "throttle": (SERVER_BUSY, BUSY_TEXT),
@@ -197,9 +198,11 @@ def parse_fault(request: Mapping[Any, Any]) -> Fault:
     fields = {name: request[name] for name in FIELDS if request.get(name) is not None}
     for name, value in fields.items():
         if not isinstance(value, FIELDS[name]) or isinstance(value, bool):
-            raise OptionError(f"invalid {name} of a fault: {value!r:.60}")
+            raise OptionError(
+                f"{name} of a fault must be {TYPE_NAMES[FIELDS[name]]} (got {value!r:.60})"
+            )
     action = fields.get("action", "")
-    condition, description = TEXTS.get(action, ("", ""))
+    condition, description = DEFAULT_ERRORS.get(action, ("", ""))
     defaults = {"moment": DEFAULT_MOMENTS.get(action, "send"), "condition": condition}
     fault = Fault(**{"description": description, **defaults, "action": "", **fields})
     check(fault)
@@ -213,10 +216,10 @@ def describe_fault(fault: Fault) -> dict[str, Any]:
 
 
 def check(fault: Fault) -> None:
-    if fault.action not in POSSIBLE:
-        raise OptionError(f"action must be one of {', '.join(POSSIBLE)} (got {fault.action!r})")
-    if fault.moment not in POSSIBLE[fault.action]:
-        moments = ", ".join(POSSIBLE[fault.action])
+    if fault.action not in MOMENTS_OF:
+        raise OptionError(f"action must be one of {', '.join(MOMENTS_OF)} (got {fault.action!r})")
+    if fault.moment not in MOMENTS_OF[fault.action]:
+        moments = ", ".join(MOMENTS_OF[fault.action])
         raise OptionError(f"{fault.action} is possible on {moments} (got {fault.moment!r})")
     if not 0 <= fault.rate <= 1:
         raise OptionError(f"rate must be between 0 and 1 (got {fault.rate})")

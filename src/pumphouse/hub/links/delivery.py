@@ -1,7 +1,7 @@
 """Turns a run of stored frames into transfer frames for one link.
 
 A stored frame lacks three numbers that depend on the link: channel, handle and delivery id. numpy
-writes them into a copy of a whole run at once, so the cost per event is a few bytes. Two kinds of
+writes them into a copy of a whole run at once, so no Python code runs per event. Two kinds of
 event are sent one by one instead: those larger than the reader's frame limit, and those for a
 reader that asks for the partition's last sequence number with each event.
 """
@@ -16,11 +16,18 @@ import numpy.typing as npt
 from pumphouse.amqp.codec import skip
 from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
 from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.hub.annotations import CHANNEL_AT, DELIVERY_AT, HANDLE_AT, MESSAGE_AT
+from pumphouse.hub.annotations import (
+    CHANNEL_AT,
+    DELIVERY_AT,
+    HANDLE_AT,
+    MESSAGE_AT,
+    map_section,
+)
+from pumphouse.hub.limits.sections import map_head
 from pumphouse.hub.storage.base import Log
 from pumphouse.hub.storage.run import Run
 
-HEADER_START = b"\x00\x53\x70"
+HEADER_START, DELIVERY_START = b"\x00\x53\x70", b"\x00\x53\x71"
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 
 
@@ -40,11 +47,11 @@ def address_run(run: Run, channel: int, handle: int, delivery_id: int) -> bytear
 def scatter(
     frames: npt.NDArray[np.uint8],
     positions: npt.NDArray[np.intp],
-    columns: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.uint8],
 ) -> None:
-    """Write each row of `columns` at its position."""
-    for byte in range(columns.shape[1]):
-        frames[positions + byte] = columns[:, byte]
+    """Write each row of bytes at its position."""
+    for byte in range(rows.shape[1]):
+        frames[positions + byte] = rows[:, byte]
 
 
 def scatter_constant(
@@ -58,8 +65,8 @@ def scatter_constant(
             frames[positions + offset] = byte
 
 
-def sendable_whole(run: Run, frame_max: int) -> int:
-    """How many events from the start of the run fit the reader's frame limit as stored."""
+def count_fitting(run: Run, frame_max: int) -> int:
+    """The number of events before the first whose stored frame exceeds the frame limit."""
     if len(run.frames) <= frame_max:
         return len(run.starts)
     too_large = np.diff(run.starts, append=len(run.frames)) > frame_max
@@ -74,13 +81,31 @@ def messages(run: Run) -> Iterator[bytes]:
 
 
 def with_metric(message: bytes, metric: bytes) -> bytes:
-    """A message with delivery annotations inserted at their place, after the header."""
-    header_end = skip(message, 3) if message.startswith(HEADER_START) else 0
-    return message[:header_end] + metric + message[header_end:]
+    """A message with the metric in its delivery annotations, after the header.
+
+    A message has one such section, so the producer's own annotations are added to the metric's.
+    Their bytes are copied without decoding: there may be a thousand of them, and many readers.
+    """
+    if not metric:
+        return message
+    start = skip(message, 3) if message.startswith(HEADER_START) else 0
+    if not message.startswith(DELIVERY_START, start):
+        return message[:start] + metric + message[start:]
+    end = skip(message, start + len(DELIVERY_START))
+    added, entries = map_content(metric[len(DELIVERY_START) :])
+    count, own_entries = map_content(message[start + len(DELIVERY_START) : end])
+    merged = map_section(DELIVERY_ANNOTATIONS, entries + own_entries, added + count)
+    return message[:start] + merged + message[end:]
+
+
+def map_content(encoded: bytes) -> tuple[int, bytes]:
+    """The number of keys and values of an encoded map, and their bytes."""
+    count, start = map_head(encoded)
+    return count, encoded[start:]
 
 
 def runtime_metric(log: Log, now_ms: int) -> bytes:
-    """The delivery annotations with the end of the partition."""
+    """The delivery annotations that describe the partition's newest event."""
     return encode_section(
         DELIVERY_ANNOTATIONS,
         {

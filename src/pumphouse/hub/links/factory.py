@@ -26,7 +26,8 @@ def open_link(connection: LinkConnection, link: Link, attach: Attach) -> HubLink
     if not isinstance(text, str):
         raise AmqpError(
             "amqp:invalid-field",
-            f"Link '{attach.name}' has no address; name it in the source or target of the attach.",
+            f"Link '{attach.name}' has no address; "
+            "a sender sets it in the target of the attach, a receiver in the source.",
         )
     address = parse_address(text)
     if address.kind in REQUEST_NODES:

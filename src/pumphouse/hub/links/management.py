@@ -1,8 +1,8 @@
 """The node $management: reads and changes hubs, partitions, consumer groups and faults.
 
-READ of a hub or a partition is the service's own operation. CREATE, UPDATE, DELETE and QUERY of
-hubs, consumer groups and faults are ours; the service has similar ones over HTTP, in its control
-plane. They need the claim Manage.
+READ of a hub or a partition is an operation of the service. CREATE, UPDATE, DELETE and QUERY of
+hubs, consumer groups and faults are additions of the embedded hub and need the claim Manage. For
+hubs and consumer groups, the service has similar operations over HTTP, in its control plane.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ from dataclasses import replace
 from typing import Any
 
 from pumphouse.amqp.messages import Message
-from pumphouse.amqp.types import Int, Timestamp, array_of
-from pumphouse.errors import AmqpError, AuthError, HubExists, HubNotFound, OptionError
+from pumphouse.amqp.types import Int, Timestamp, array_of, short
+from pumphouse.errors import (
+    AmqpError,
+    AuthError,
+    ChangeNotStored,
+    HubExists,
+    HubNotFound,
+    OptionError,
+)
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.access.guard import SAS_TOKEN, Guard
 from pumphouse.hub.faults.rules import describe_fault, parse_fault
+from pumphouse.hub.limits.lengths import TOKEN_CHARS_MAX, check_fields
 from pumphouse.hub.links import cbs
 from pumphouse.hub.namespace import EventHub, Namespace
 
@@ -25,6 +33,7 @@ GROUP = "com.microsoft:consumergroup"
 FAULT = "pumphouse:fault"
 
 OK, CREATED, BAD_REQUEST, UNAUTHORIZED, NOT_FOUND, CONFLICT = 200, 201, 400, 401, 404, 409
+FAILED, DISK_FULL = 500, 507
 
 Fields = Mapping[Any, Any]  # the application properties of a request
 
@@ -34,32 +43,50 @@ def handle(request: Message, namespace: Namespace, guard: Guard, hub: str = "") 
 
     `hub` is the hub in the link's address, if any.
     """
-    fields = {"name": hub, **request.application} if hub else request.application
-    # As text: a client may send any type here, also one that is not hashable.
-    verb, kind = str(fields.get("operation")), str(fields.get("type"))
-    operation = OPERATIONS.get((verb, kind))
-    if operation is None:
-        return refuse(
-            request,
-            BAD_REQUEST,
-            "amqp:not-implemented",
-            f"Operation '{verb:.80}' on type '{kind:.80}' is not supported.",
-        )
     try:
-        take_token(fields, guard)
-        status, value = operation(namespace, guard, fields)
+        status, value = carry_out(request, namespace, guard, hub)
     except AuthError as failure:
-        return refuse(request, UNAUTHORIZED, "amqp:unauthorized-access", failure.description)
+        refusal = UNAUTHORIZED, "amqp:unauthorized-access", failure.description
     except HubNotFound as failure:
-        return refuse(request, NOT_FOUND, "amqp:not-found", str(failure))
+        refusal = NOT_FOUND, "amqp:not-found", str(failure)
     except HubExists as failure:
-        return refuse(request, CONFLICT, "amqp:not-allowed", str(failure))
+        refusal = CONFLICT, "amqp:not-allowed", str(failure)
     except OptionError as failure:
-        return refuse(request, BAD_REQUEST, "com.microsoft:argument-error", str(failure))
+        refusal = BAD_REQUEST, "com.microsoft:argument-error", str(failure)
+    except ChangeNotStored as failure:
+        refusal = not_stored(failure)
     except AmqpError as failure:
         status = UNAUTHORIZED if failure.condition == "amqp:unauthorized-access" else BAD_REQUEST
-        return refuse(request, status, failure.condition, failure.description)
-    return cbs.reply(request, status, "OK" if status == OK else "Created", value)
+        refusal = status, failure.condition, failure.description
+    else:
+        return cbs.reply(request, status, "OK" if status == OK else "Created", value)
+    status, condition, text = refusal
+    return refuse(request, status, condition, guard.tracked(text))
+
+
+def not_stored(failure: ChangeNotStored) -> tuple[int, str, str]:
+    """Status, condition and text for a change that could not be written to the disk."""
+    if failure.disk_full:
+        return DISK_FULL, "amqp:resource-limit-exceeded", failure.description
+    return FAILED, "amqp:internal-error", failure.description
+
+
+def carry_out(request: Message, namespace: Namespace, guard: Guard, hub: str) -> tuple[int, Any]:
+    """Carry out a request; returns its status and value, or raises its error."""
+    fields = {"name": hub, **request.application} if hub else request.application
+    check_fields(fields, security_token=TOKEN_CHARS_MAX)
+    verb, kind = fields.get("operation"), fields.get("type")
+    # A client may send any type here, also one that is not hashable.
+    operation = None
+    if isinstance(verb, str) and isinstance(kind, str):
+        operation = OPERATIONS.get((verb, kind))
+    if operation is None:
+        raise AmqpError(
+            "amqp:not-implemented",
+            f"Operation {short(verb)} on type {short(kind)} is not supported.",
+        )
+    take_token(fields, guard)
+    return operation(namespace, guard, fields)
 
 
 def refuse(request: Message, status: int, condition: str, description: str) -> Message:
@@ -68,7 +95,7 @@ def refuse(request: Message, status: int, condition: str, description: str) -> M
 
 
 def take_token(fields: Fields, guard: Guard) -> None:
-    """Use the token in the request: some clients send it here, with or without one on $cbs."""
+    """Use the token in the request, if any: some clients send it here, not only on $cbs."""
     token, name = fields.get("security_token"), fields.get("name")
     if (
         isinstance(token, str)
@@ -87,19 +114,13 @@ def find_hub(namespace: Namespace, guard: Guard, fields: Fields, claim: Claim | 
             f"Unauthorized access. '{claim or 'Listen'}' claim(s) are required to perform this "
             f"operation. Resource: '{guard.resource(name)}'."
         )
-    try:
-        return namespace.hub(name)
-    except HubNotFound as failure:
-        # The JavaScript client recognises a missing hub by the service's text, not its condition.
-        raise HubNotFound(
-            f"The messaging entity '{guard.resource(name)}' could not be found: {failure}"
-        ) from None
+    return guard.find_hub(name)
 
 
 def required_text(fields: Fields, key: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str) or not value:
-        raise OptionError(f"the request needs '{key}' as a string")
+        raise OptionError(f"the request needs '{key}' as a string (got {short(value)})")
     return value
 
 
@@ -149,7 +170,7 @@ def partition_count(fields: Fields) -> int:
     partitions = fields.get("partition_count")
     if not isinstance(partitions, int) or isinstance(partitions, bool):
         raise OptionError(
-            f"the request needs 'partition_count' as a whole number (got {partitions!r:.40})"
+            f"the request needs 'partition_count' as a whole number (got {short(partitions)})"
         )
     return int(partitions)
 

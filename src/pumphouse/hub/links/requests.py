@@ -9,12 +9,17 @@ from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
 from pumphouse.amqp.messages import Message, decode_message, encode_message
 from pumphouse.amqp.performatives import Attach, Target
+from pumphouse.amqp.session import Session
 from pumphouse.errors import AmqpError, RemoteProtocolError
+from pumphouse.hub.limits.lengths import check_length
 from pumphouse.hub.links import cbs, management
 from pumphouse.hub.links.link import HubLink, LinkConnection, accept_attach, as_error, too_large
 from pumphouse.hub.routing import Address
 
 REQUEST_CREDIT = 100
+REQUEST_BYTES_MAX = 256 * 1024  # requests have a few hundred bytes, and a token of a few thousand
+REQUEST_VALUES_MAX = 4096  # in one section of a request
+REPLY_LINKS_MAX = 16  # of one connection; each request looks for its link among them
 REPLIES_MAX = 100  # waiting for a client that grants no credit
 
 
@@ -23,14 +28,29 @@ def open_request_link(
 ) -> HubLink:
     fields: dict[str, Any] = {"source": attach.source, "target": attach.target}
     if isinstance(link, ReceiverLink):
-        link.size_max = connection.namespace.message_bytes_max
+        link.size_max = min(REQUEST_BYTES_MAX, connection.namespace.message_bytes_max)
         accept_attach(link, attach, max_message_size=link.size_max, **fields)
         link.keep_granting(REQUEST_CREDIT)
         return RequestLink(connection, link, address)
     assert isinstance(link, SenderLink)
+    if len(connection.reply_links) >= REPLY_LINKS_MAX:
+        raise AmqpError(
+            "amqp:resource-limit-exceeded",
+            f"A connection has at most {REPLY_LINKS_MAX} links for replies of $cbs and "
+            "$management; detach some.",
+        )
     accept_attach(link, attach, initial_delivery_count=0, **fields)
     reply_to = attach.target.address if isinstance(attach.target, Target) else None
     return ReplyLink(connection, link, address.kind, reply_to)
+
+
+def check_ids(request: Message) -> None:
+    """AmqpError if an id that the reply repeats, or its address, is too long."""
+    if request.properties is not None:
+        for name in ("message_id", "reply_to"):
+            value = getattr(request.properties, name)
+            if isinstance(value, str | bytes):
+                check_length(name.replace("_", "-"), value)
 
 
 class RequestLink(HubLink):
@@ -47,11 +67,12 @@ class RequestLink(HubLink):
         try:
             if delivered.oversize:
                 raise too_large(delivered)
-            request = decode_message(delivered.payload)
+            request = decode_message(delivered.payload, values_max=REQUEST_VALUES_MAX)
+            check_ids(request)
             reply_link = self.find_reply_link(request)
         except (AmqpError, RemoteProtocolError) as failure:
             if not delivered.settled:
-                session.reject(delivered.delivery_id, as_error(failure))
+                session.reject(delivered.delivery_id, as_error(failure, self.connection.guard))
             return
         if not delivered.settled:
             session.accept(delivered.delivery_id)
@@ -68,9 +89,9 @@ class RequestLink(HubLink):
     def find_reply_link(self, request: Message) -> ReplyLink:
         """The client's link for replies: the one it names, or else its first on this session."""
         candidates = [
-            link.user
-            for link in self.link.session.links.values()
-            if isinstance(link.user, ReplyLink) and link.user.kind == self.address.kind
+            link
+            for link in self.connection.reply_links
+            if isinstance(link, ReplyLink) and link.serves(self.link.session, self.address.kind)
         ]
         reply_to = request.properties.reply_to if request.properties else None
         named = [link for link in candidates if link.reply_to == reply_to]
@@ -93,7 +114,11 @@ class ReplyLink(HubLink):
         super().__init__(connection, link)
         self.kind = kind
         self.reply_to = reply_to
-        self.waiting: deque[Message] = deque()
+        self.waiting: deque[bytes] = deque()  # encoded; they count in the connection's budget
+        connection.reply_links.append(self)
+
+    def serves(self, session: Session, kind: str) -> bool:
+        return self.link.session is session and self.kind == kind
 
     def send(self, reply: Message) -> None:
         if len(self.waiting) >= REPLIES_MAX:
@@ -102,12 +127,28 @@ class ReplyLink(HubLink):
                 f"{REPLIES_MAX} replies wait for credit; grant more.",
             )
             return
-        self.waiting.append(reply)
+        payload = encode_message(reply)
+        self.waiting.append(payload)
+        # A reply may be large, such as the list of all hubs. So REPLIES_MAX alone would not bound
+        # the memory of the waiting replies.
+        self.connection.amqp.hold(len(payload))
         self.send_slice()
+        self.wait_for_window()
 
     def send_slice(self) -> bool:
         while self.waiting and self.link.sendable:
-            self.link.send(encode_message(self.waiting.popleft()))
+            self.link.send(self.take())
         if not self.waiting:
             self.link.answer_drain()
         return False
+
+    def take(self) -> bytes:
+        payload = self.waiting.popleft()
+        self.connection.amqp.hold(-len(payload))
+        return payload
+
+    def on_closed(self) -> None:
+        if self in self.connection.reply_links:
+            self.connection.reply_links.remove(self)
+        while self.waiting:
+            self.take()

@@ -17,21 +17,44 @@ A slash inside a name is written as %2F. Requests and responses are JSON; an err
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
-from pumphouse.errors import AuthError, HubExists, HubNotFound, OptionError, QuotaExceeded
-from pumphouse.hub.access.http_callers import FORBIDDEN, check_caller, check_key
+from pumphouse.clock import machine_now
+from pumphouse.errors import (
+    AuthError,
+    ChangeNotStored,
+    HubExists,
+    HubNotFound,
+    OptionError,
+    QuotaExceeded,
+)
+from pumphouse.hub.access.http_callers import (
+    FORBIDDEN,
+    LOOPBACK_NAMES,
+    check_caller,
+    check_key,
+)
 from pumphouse.hub.namespace import EventHub, Namespace, OpenReader, Partition
 from pumphouse.hub.rates import Rate, Rates, Totals
 
 OK, CREATED, NO_CONTENT = 200, 201, 204
 BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 404, 405, 409
+FAILED, DISK_FULL = 500, 507
+TOO_LONG = 414
+TARGET_CHARS_MAX = 1024  # with every character escaped, a hub and a group have 920
 READ_METHODS = ("GET", "HEAD")
+# What a response shows of readers, whose names the clients choose.
+READERS_MAX, READER_CHARS_MAX = 1000, 64
 DEFAULT_PARTITIONS = 4  # as in `EmbeddedHub.create_hub`
+# Above this number of partitions in the namespace, a response takes milliseconds, and the same one
+# is sent for a while. Reading needs no key.
+FRESH_PARTITIONS_MAX, REUSE_S = 100, 1.0
+REUSED_MAX = 64  # responses
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +69,59 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A status and a body to be sent as JSON; None: no body."""
+    """A status and a body to be sent as JSON; None: no body; bytes: encoded already."""
 
     status: int
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def content(self) -> bytes:
+        """The encoded body."""
+        if self.body is None or isinstance(self.body, bytes):
+            return self.body or b""
+        return json.dumps(self.body, separators=(",", ":")).encode() + b"\n"
+
+
+class RecentResponses:
+    """Responses that are sent again for a while, encoded, by pattern and names of their path.
+
+    A change of hubs or groups ends their use at once.
+    """
+
+    def __init__(self) -> None:
+        self._responses: dict[tuple[str, ...], tuple[float, Response]] = {}
+        self._revision = 0
+
+    def find(self, path: tuple[str, ...], revision: int, now: float) -> Response | None:
+        if revision != self._revision:
+            self._responses.clear()
+            self._revision = revision
+        made_at, response = self._responses.get(path, (now, None))
+        return response if now - made_at < REUSE_S else None
+
+    def add(self, path: tuple[str, ...], response: Response, now: float) -> Response:
+        """Keep a response; returns it encoded."""
+        if len(self._responses) >= REUSED_MAX:
+            self._responses.clear()
+        encoded = Response(response.status, response.content, response.headers)
+        self._responses[path] = now, encoded
+        return encoded
+
 
 class AdminApi:
     """Handles requests about one namespace."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, names: Collection[str] = LOOPBACK_NAMES) -> None:
         self.namespace = namespace
+        self.names = names  # of this server, as in a Host header
         self.port = 0  # its own port; known after the listener has started
         self.rates: Rates[Partition] = Rates()
+        self.recent = RecentResponses()
 
     def handle(self, request: Request) -> Response:
         try:
-            check_caller(request.headers, self.port)
+            check_caller(request.headers, self.port, self.names)
             return self.route(request)
         except AuthError as refusal:
             return error(refusal.status, refusal.description)
@@ -75,8 +133,12 @@ class AdminApi:
             return error(FORBIDDEN, str(failure))
         except OptionError as failure:
             return error(BAD_REQUEST, str(failure))
+        except ChangeNotStored as failure:
+            return error(DISK_FULL if failure.disk_full else FAILED, failure.description)
 
     def route(self, request: Request) -> Response:
+        if len(request.target) > TARGET_CHARS_MAX:
+            return error(TOO_LONG, f"a path has at most {TARGET_CHARS_MAX} characters")
         # Split before decoding: a slash inside a name comes as %2F.
         path = request.target.partition("?")[0].strip("/")
         pattern, names = parse_path([unquote(part) for part in path.split("/")])
@@ -87,24 +149,33 @@ class AdminApi:
         operation = methods.get(method)
         if operation is None:
             allowed = ", ".join(sorted(methods))
-            refusal = error(NOT_ALLOWED, f"{method} is not allowed here; use {allowed}")
+            refusal = error(NOT_ALLOWED, f"{method[:20]} is not allowed here; use {allowed}")
             return Response(refusal.status, refusal.body, {"Allow": allowed})
-        if method not in READ_METHODS:
-            self.check_key(request, names)
+        if method in READ_METHODS:
+            return self.read((pattern, *names), partial(operation, self, request, *names))
+        self.check_key(request, names)
         return operation(self, request, *names)
+
+    def read(self, path: tuple[str, ...], operation: Callable[[], Response]) -> Response:
+        """The response to a GET; for a large namespace, one of the last second."""
+        if self.namespace.partition_count <= FRESH_PARTITIONS_MAX:
+            return operation()
+        now = self.namespace.clock.monotonic()
+        recent = self.recent.find(path, self.namespace.revision, now)
+        return recent or self.recent.add(path, operation(), now)
 
     def check_key(self, request: Request, names: Sequence[str]) -> None:
         # Manage of a hub is enough for its groups; a hub itself needs Manage of the namespace.
         path = names[0] if len(names) > 1 else ""
-        now = self.namespace.clock.now()
-        check_key(request.headers, path, self.namespace.rules, now)
+        clock = self.namespace.clock
+        check_key(request.headers, path, self.namespace.rules, clock.now(), machine_now(clock))
 
     # -- rates ------------------------------------------------------------------------------------
 
     def sample(self) -> None:
         """Record all totals, to compute rates from them later."""
         now = self.namespace.clock.monotonic()
-        partitions = [part for hub in self.namespace.hubs for part in hub.partitions]
+        partitions = [each for hub in self.namespace.hubs for each in hub.partitions]
         self.rates.sample(now, {partition: totals(partition) for partition in partitions})
 
     def rate(self, partition: Partition) -> Rate:
@@ -132,10 +203,10 @@ class AdminApi:
             return Response(CREATED, self.describe(hub))
         if partitions not in (None, len(hub.partitions)):
             raise HubExists(
-                f"hub {hub.name!r} already exists, with {len(hub.partitions)} partitions"
+                f"hub {hub.name!r} already exists, with {len(hub.partitions)} partitions; "
+                "use that number, or delete the hub first"
             )
-        for group in groups:
-            self.put_group(request, name, group)
+        self.namespace.ensure_groups(name, groups)
         return Response(OK, self.describe(hub))
 
     def delete_hub(self, request: Request, name: str) -> Response:
@@ -162,9 +233,13 @@ class AdminApi:
 
     def list_partitions(self, request: Request, name: str) -> Response:
         hub = self.namespace.hub(name)
-        return Response(
-            OK, {"partitions": [self.describe_partition(p, hub) for p in hub.partitions]}
-        )
+        described, left = [], READERS_MAX
+        for partition in hub.partitions:
+            described.append(self.describe_partition(partition, hub, left))
+            left -= len(described[-1]["readers"])
+        readers = sum(1 for _ in hub.readers())
+        left_out = readers - (READERS_MAX - left)
+        return Response(OK, {"partitions": described, "readers_left_out": left_out})
 
     # -- descriptions -----------------------------------------------------------------------------
 
@@ -183,7 +258,9 @@ class AdminApi:
             "readers": sum(1 for _ in hub.readers()),
         }
 
-    def describe_partition(self, partition: Partition, hub: EventHub) -> dict[str, Any]:
+    def describe_partition(
+        self, partition: Partition, hub: EventHub, readers_max: int
+    ) -> dict[str, Any]:
         log, rate = partition.log, self.rate(partition)
         return {
             "id": partition.id,
@@ -197,7 +274,7 @@ class AdminApi:
                 describe_reader(partition, hub.groups.get(group, group), reader)
                 for group, readers in sorted(partition.readers.items())
                 for reader in readers
-            ],
+            ][:readers_max],
         }
 
 
@@ -216,8 +293,8 @@ def describe_group(hub: EventHub, group: str) -> dict[str, Any]:
 
 def describe_reader(partition: Partition, group: str, link: OpenReader) -> dict[str, Any]:
     return {
-        "name": link.reader.name,
-        "client": link.client,
+        "name": None if link.reader.name is None else link.reader.name[:READER_CHARS_MAX],
+        "client": link.client[:READER_CHARS_MAX],
         "group": group,
         "epoch": link.reader.epoch,
         "next": link.next_sequence,
@@ -250,7 +327,7 @@ def parse_hub_body(body: bytes) -> tuple[int | None, list[str]]:
     if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool)):
         raise OptionError(f"partitions must be a whole number (got {partitions!r:.80})")
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-        raise OptionError("groups must be a list of names")
+        raise OptionError(f"groups must be a list of names (got {groups!r:.80})")
     return partitions, groups
 
 

@@ -12,6 +12,7 @@ This is the only module that needs the package `cryptography`; tls.py imports it
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,6 +26,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pumphouse.errors import DataDirectoryError
+from pumphouse.logs import line
+from pumphouse.private_files import make_private
+
+log = logging.getLogger("pumphouse.hub")
 
 CA_FILE, CA_KEY_FILE = "ca.pem", "ca-key.pem"
 CA_DAYS = 3650
@@ -74,6 +79,7 @@ def expires_soon(authority: KeyedCertificate, now: float) -> bool:
 
 def load_authority(path: Path) -> KeyedCertificate | None:
     try:
+        warn_if_exposed(path)
         pem = path.read_bytes()
     except FileNotFoundError:
         return None
@@ -86,6 +92,14 @@ def load_authority(path: Path) -> KeyedCertificate | None:
         ) from None
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return KeyedCertificate(certificate, key)
+
+
+def warn_if_exposed(path: Path) -> None:
+    """Make the key private. A user who has read it can make certificates that our clients trust."""
+    mode = make_private(path)
+    if mode is not None:
+        todo = "delete it to get a new authority if other users have access to this machine"
+        log.warning("%s", line("key_file_exposed", file=path, mode=f"{mode:o}", todo=todo))
 
 
 def write_if_absent(path: Path, authority: KeyedCertificate) -> None:
@@ -130,11 +144,13 @@ def make_authority(now: float) -> KeyedCertificate:
     return KeyedCertificate(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_server(authority: KeyedCertificate, names: Iterable[str], now: float) -> KeyedCertificate:
+def make_server_certificate(
+    authority: KeyedCertificate, names: Iterable[str], now: float
+) -> KeyedCertificate:
     """A certificate for a hub with these host names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate
-    issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    issuer_key_id = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     builder = (
         certificate_builder(
             common_name("Pumphouse hub"), issuer.subject, key.public_key(), now, SERVER_DAYS
@@ -143,7 +159,7 @@ def make_server(authority: KeyedCertificate, names: Iterable[str], now: float) -
         .add_extension(key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key),
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key_id),
             critical=False,
         )
         .add_extension(x509.SubjectAlternativeName(map(general_name, names)), critical=False)

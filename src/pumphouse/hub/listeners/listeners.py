@@ -5,7 +5,7 @@
     ws_port                   AMQP over WebSocket; over TLS too (wss), if the hub has a certificate
     http_port                 the HTTP API, on loopback only
 
-An AMQP connection is the same behind each of them and belongs to the server, which also ends it.
+An AMQP connection behaves the same on each port. It belongs to the server, which also closes it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ import asyncio
 import ipaddress
 import logging
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pumphouse.hub.connection import HubConnection
+from pumphouse.hub.access.http_callers import LOOPBACK_NAMES, as_host
+from pumphouse.hub.limits.admission import Admission, Slot
+from pumphouse.hub.listeners.listener import PLAIN, RESERVE, Factory, Listener, Transport
 from pumphouse.hub.listeners.tls import Tls, development_tls, tls_from_files
-from pumphouse.hub.listeners.tls_listener import TlsListener
 from pumphouse.hub.options import ListenerOptions
-from pumphouse.hub.server import HubServer, cannot_listen, close_port
+from pumphouse.hub.server import HubServer, cannot_listen
 from pumphouse.logs import line
 
 if TYPE_CHECKING:
-    from pumphouse.hub.listeners.http import HttpConnection
     from pumphouse.hub.listeners.websocket import ServerWebSocket
 
 log = logging.getLogger("pumphouse.hub")
 
 HANDSHAKE_S = 10.0  # for TLS
-
-Factory = Callable[[], asyncio.Protocol]
+HTTP_RESERVE = RESERVE // 2  # descriptors that are left for segments on disk
 
 
 class Listeners:
@@ -96,63 +96,68 @@ class Listeners:
     # -- one listener each ------------------------------------------------------------------------
 
     async def start_tls(self, host: str, port: int) -> int:
-        return await self.listen_for_tls(self.make_connection, host, port, "tls")
+        listener = self.amqp_listener("tls", self.server.make_connection, self.tls_transport())
+        return await self.listen(listener, host, port, "tls")
 
     async def start_websocket(self, host: str, port: int) -> int:
         # Imported here: most hubs have no such listener, and start faster without its packages.
         from pumphouse.hub.listeners.websocket import ServerWebSocket
 
+        names = own_names(host, self.options.host_names)
         handshaking: set[ServerWebSocket] = set()
         self._ports.callback(abort_all, handshaking)
 
-        def factory() -> ServerWebSocket:
-            return ServerWebSocket(self.make_connection, handshaking)
+        def factory(slot: Slot) -> ServerWebSocket:
+            return ServerWebSocket(self.server, slot, names, handshaking)
 
-        if self.tls is not None:
-            return await self.listen_for_tls(factory, host, port, "ws,wss", plain_too=True)
-        return await self.listen(factory, host, port, "ws")
+        if self.tls is None:
+            return await self.listen(self.amqp_listener("ws", factory, PLAIN), host, port, "ws")
+        transport = self.tls_transport(plain_too=True)
+        return await self.listen(self.amqp_listener("ws", factory, transport), host, port, "ws,wss")
 
     async def start_http(self, host: str, port: int) -> int:
         from pumphouse.hub.listeners.admin_api import AdminApi
-        from pumphouse.hub.listeners.http import HttpConnection
-        from pumphouse.hub.rates import EVERY_S
+        from pumphouse.hub.listeners.http import LIMITS, HttpConnection, HttpTurns
+        from pumphouse.hub.rates import SAMPLE_EVERY_S
 
-        api = AdminApi(self.server.namespace)
-        connections: set[HttpConnection] = set()
-        self._ports.callback(abort_all, connections)
-        api.port = await self.listen(lambda: HttpConnection(api, connections), host, port, "http")
-        sampling = self.server.loop.create_task(repeat(api.sample, EVERY_S), name="hub rates")
+        names = [*LOOPBACK_NAMES, as_host(host), *map(as_host, self.options.host_names)]
+        api = AdminApi(self.server.namespace, names)
+        admission = Admission(LIMITS)
+        self._ports.callback(shut_all, admission)
+        turns = HttpTurns(self.server.loop)
+        listener = Listener(
+            lambda slot: HttpConnection(api, slot, turns), admission, reserve=HTTP_RESERVE
+        )
+        api.port = await self.listen(listener, host, port, "http")
+        sampling = self.server.loop.create_task(
+            repeat(api.sample, SAMPLE_EVERY_S), name="hub rates"
+        )
         self._ports.callback(sampling.cancel)
         return api.port
 
-    def make_connection(self) -> HubConnection:
-        return HubConnection(self.server)
-
     # -- ports ------------------------------------------------------------------------------------
 
-    async def listen(self, factory: Factory, host: str, port: int, kind: str) -> int:
-        """Listen on a port until `stop`; returns the port."""
-        try:
-            listening = await self.server.loop.create_server(factory, host, port)
-        except OSError as failure:
-            raise cannot_listen(host, port, failure) from None
-        self._ports.push_async_callback(close_port, listening)
-        return log_started(host, listening.sockets[0].getsockname()[1], kind)
+    def amqp_listener(self, kind: str, factory: Factory, transport: Transport) -> Listener:
+        """A listener whose connections count with those of the server's own port."""
+        return Listener(factory, self.server.admission, transport, kind=kind)
 
-    async def listen_for_tls(
-        self, factory: Factory, host: str, port: int, kind: str, plain_too: bool = False
-    ) -> int:
-        """Listen for TLS on a port until `stop`; returns the port."""
+    def tls_transport(self, plain_too: bool = False) -> Transport:
         assert self.tls is not None
-        listener = TlsListener(
-            factory, self.tls.context, handshake_s=HANDSHAKE_S, plain_too=plain_too
-        )
+        return Transport(self.tls.context, plain_too, HANDSHAKE_S)
+
+    async def listen(self, listener: Listener, host: str, port: int, kind: str) -> int:
+        """Listen on a port until `stop`; returns the port."""
         try:
             await listener.start(host, port)
         except OSError as failure:
             raise cannot_listen(host, port, failure) from None
         self._ports.push_async_callback(listener.stop)
         return log_started(host, listener.port, kind)
+
+
+def own_names(host: str, more: Iterable[str]) -> frozenset[str]:
+    """The names and addresses of a hub that listens on `host`, as in a Host header."""
+    return frozenset({*LOOPBACK_NAMES, *map(as_host, (host, socket.gethostname(), *more))})
 
 
 def log_started(host: str, port: int, kind: str) -> int:
@@ -175,6 +180,11 @@ class Abortable(Protocol):
 def abort_all(connections: Iterable[Abortable]) -> None:
     for connection in list(connections):
         connection.transport.abort()
+
+
+def shut_all(admission: Admission) -> None:
+    for slot in list(admission.slots):
+        admission.shut(slot, "the hub is shutting down")
 
 
 def loopback(host: str) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pumphouse.clock import SystemClock
-from pumphouse.errors import OptionError
+from pumphouse.errors import DataDirectoryError, OptionError
+from pumphouse.hub.disk_errors import is_disk_failure, todo
 from pumphouse.hub.options import CertificateFiles
+from pumphouse.private_files import create_private
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY_ADDRESS = ("", "0.0.0.0", "::")  # to listen on all interfaces; clients cannot use them
@@ -30,7 +32,8 @@ def tls_from_files(files: CertificateFiles) -> Tls:
     certificate, key = files
     context = server_context()
     try:
-        # Without a password OpenSSL asks for one on the terminal; an empty one is refused.
+        # For an encrypted key OpenSSL would ask for a password on the terminal. The empty password
+        # makes it fail instead.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except OSError as failure:  # includes SSLError
         raise OptionError(
@@ -54,13 +57,18 @@ def development_tls(host: str, directory: Path) -> Tls:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority = certificates.ensure_authority(directory, now)
     except OSError as failure:
-        raise OptionError(
-            f"cannot use the certificate authority in {directory}: {failure.strerror}"
-        ) from None
-    server = certificates.make_server(authority, server_names(host), now)
+        raise unusable(directory, failure) from None
+    server = certificates.make_server_certificate(authority, server_names(host), now)
     context = server_context()
     load(context, server.certificate_pem + server.key_pem)
     return Tls(context, directory / certificates.CA_FILE)
+
+
+def unusable(directory: Path, failure: OSError) -> Exception:
+    text = f"cannot use the certificate authority in {directory}: {failure.strerror}"
+    if is_disk_failure(failure):
+        return DataDirectoryError(f"{text}; {todo(failure)}")
+    return OptionError(text)
 
 
 def server_names(host: str) -> Iterable[str]:
@@ -77,7 +85,14 @@ def server_context() -> ssl.SSLContext:
 
 def load(context: ssl.SSLContext, pem: bytes) -> None:
     """Load certificate and key through a temporary file: a context reads them only from files."""
-    with tempfile.TemporaryDirectory(prefix="pumphouse-") as directory:
-        path = Path(directory) / "server.pem"
-        path.write_bytes(pem)
-        context.load_cert_chain(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix="pumphouse-") as directory:
+            path = Path(directory) / "server.pem"
+            with open(create_private(path), "wb") as file:
+                file.write(pem)
+            context.load_cert_chain(path)
+    except OSError as failure:
+        raise DataDirectoryError(
+            f"cannot write the hub's certificate to a temporary file: {failure.strerror}; "
+            f"{todo(failure, 'set TMPDIR to another directory')}"
+        ) from None

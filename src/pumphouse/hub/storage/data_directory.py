@@ -12,39 +12,29 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import shutil
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from pumphouse.errors import DataDirectoryError
-from pumphouse.hub.access.auth import AccessRule, Claim
-from pumphouse.hub.storage.segment_file import write_atomically
+from pumphouse.errors import ChangeNotStored, DataDirectoryError
+from pumphouse.hub.disk_errors import is_full, todo
+from pumphouse.hub.storage.durable_files import OldContentLost, make_directory, write_or_keep
+from pumphouse.hub.storage.records import (
+    NamespaceRecord,
+    checksum,
+    decode_namespace,
+    encode_namespace,
+    verify_checksum,
+)
+from pumphouse.logs import line
+from pumphouse.private_files import make_private
 
-FORMAT = 1
+log = logging.getLogger("pumphouse.hub")
+
 DELETED = ".deleted"  # suffix of a hub's directory while it is being deleted
-
-
-@dataclass(frozen=True, slots=True)
-class HubRecord:
-    """The stored description of a hub."""
-
-    id: str  # 32 hexadecimal digits
-    name: str
-    partitions: int
-    created_ms: int
-    groups: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NamespaceRecord:
-    """Everything that is stored besides events."""
-
-    hubs: tuple[HubRecord, ...] = ()
-    rules: tuple[AccessRule, ...] = field(default=(), repr=False)
 
 
 class DataDirectory:
@@ -53,11 +43,12 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as failure:
+            what_to_do = todo(failure, "choose another one")
             raise DataDirectoryError(
-                f"data directory {path} cannot be used: {failure.strerror}"
+                f"data directory {path} cannot be used: {failure.strerror}; {what_to_do}"
             ) from None
         self.take_lock()
 
@@ -71,18 +62,24 @@ class DataDirectory:
                 f"data directory {self.path} is in use by process {holder}; "
                 "stop that hub, or give this one another directory"
             ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        # The process id is only for the error above. A full disk causes a clearer error at a save.
+        with suppress(OSError):
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
-        os.close(self._lock)
+        """Release the lock. A second call must not close the descriptor again: it may be reused."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
-    def partition(self, hub: str, number: int) -> Path:
-        return self.path / "hubs" / hub / str(number)
+    def partition(self, hub_id: str, number: int) -> Path:
+        return self.path / "hubs" / hub_id / str(number)
 
-    def delete_hub(self, hub: str) -> None:
-        """Remove a hub's events. Renamed first, so that a later start completes the deletion."""
-        directory, renamed = self.path / "hubs" / hub, self.path / "hubs" / f"{hub}{DELETED}"
+    def delete_hub(self, hub_id: str) -> None:
+        """Remove a hub's events. The rename lets a later start complete an interrupted deletion."""
+        hubs = self.path / "hubs"
+        directory, renamed = hubs / hub_id, hubs / f"{hub_id}{DELETED}"
         if directory.exists():
             directory.rename(renamed)
         shutil.rmtree(renamed, ignore_errors=True)
@@ -106,6 +103,7 @@ class DataDirectory:
                     "restore that file, or start with an empty directory"
                 )
             return None
+        warn_if_exposed(path)
         try:
             data = json.loads(path.read_text())
             verify_checksum(data)
@@ -117,72 +115,29 @@ class DataDirectory:
             ) from None
 
     def save(self, record: NamespaceRecord) -> None:
+        """Store a record durably; ChangeNotStored if that fails, and the old one is kept."""
         data = encode_namespace(record)
         text = json.dumps({**data, "crc32": checksum(data)}, indent=2)
-        write_atomically(self.path / "namespace.json", text.encode())
+        try:
+            write_or_keep(self.path / "namespace.json", text.encode())
+        except OSError as failure:
+            raise not_stored(self.path, failure) from failure
 
 
-def checksum(data: Mapping[str, Any]) -> int:
-    """A checksum of a record, independent of its layout in the file."""
-    return zlib.crc32(json.dumps({**data, "crc32": 0}, sort_keys=True).encode())
+def warn_if_exposed(path: Path) -> None:
+    """Make a file with keys private. A key that others could read may be known to them."""
+    mode = make_private(path)
+    if mode is not None:
+        todo = "change the keys in it if other users have access to this machine"
+        log.warning("%s", line("key_file_exposed", file=path, mode=f"{mode:o}", todo=todo))
 
 
-def verify_checksum(data: Mapping[str, Any]) -> None:
-    """ValueError if the checksum does not match. To edit the file by hand, remove `crc32`."""
-    if "crc32" in data and data["crc32"] != checksum(data):
-        raise ValueError(
-            "the checksum does not match: the file is damaged, or was edited without removing crc32"
-        )
-
-
-def encode_namespace(record: NamespaceRecord) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "hubs": [
-            {
-                "id": hub.id,
-                "name": hub.name,
-                "partitions": hub.partitions,
-                "created_ms": hub.created_ms,
-                "groups": list(hub.groups),
-            }
-            for hub in record.hubs
-        ],
-        "rules": [
-            {
-                "name": rule.name,
-                "key": rule.key,
-                "secondary_key": rule.secondary_key,
-                "claims": sorted(rule.claims),
-                "hub": rule.hub,
-            }
-            for rule in record.rules
-        ],
-    }
-
-
-def decode_namespace(data: Mapping[str, Any]) -> NamespaceRecord:
-    if data["format"] != FORMAT:
-        raise ValueError(f"unknown format {data['format']}: this version reads format {FORMAT}")
-    return NamespaceRecord(
-        hubs=tuple(
-            HubRecord(
-                bytes.fromhex(hub["id"]).hex(),
-                str(hub["name"]),
-                int(hub["partitions"]),
-                int(hub["created_ms"]),
-                tuple(map(str, hub["groups"])),
-            )
-            for hub in data["hubs"]
-        ),
-        rules=tuple(
-            AccessRule(
-                rule["name"],
-                rule["key"],
-                frozenset(map(Claim, rule["claims"])),
-                rule["hub"],
-                rule["secondary_key"],
-            )
-            for rule in data["rules"]
-        ),
+def not_stored(path: Path, failure: OSError) -> ChangeNotStored:
+    outcome = "nothing was changed"
+    if isinstance(failure, OldContentLost):
+        outcome = "the change is not in effect, but a restart may show it"
+    text = (
+        f"namespace.json cannot be written ({failure.strerror}): {outcome}; "
+        f"{todo(failure)}, then retry"
     )
+    return ChangeNotStored(str(path), text, disk_full=is_full(failure))

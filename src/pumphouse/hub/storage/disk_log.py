@@ -1,7 +1,8 @@
 """The log of one partition, on disk.
 
 It behaves as the log in memory does (memory_log.py), with two differences: an event is readable
-only after the writer has reported it safe, and reads come from files.
+only after the writer has reported it as stored, and reads come from files. How durable a stored
+event is depends on the sync mode (writer.py).
 
     publish -> number the events, build the group -> Writer -> on_written: readable, acknowledged
     read    -> SparseIndex -> pread -> groups -> one run of frames
@@ -9,7 +10,7 @@ only after the writer has reported it safe, and reads come from files.
 
 from __future__ import annotations
 
-import errno
+import logging
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,9 +22,11 @@ import numpy as np
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.disk_errors import is_full, todo
 from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
 from pumphouse.hub.storage import segment_format
+from pumphouse.hub.storage.enqueued_times import TimeRange, expired_segments, stamp
 from pumphouse.hub.storage.run import Run, RunBuilder
 from pumphouse.hub.storage.segment_file import (
     SegmentFile,
@@ -33,11 +36,14 @@ from pumphouse.hub.storage.segment_file import (
 )
 from pumphouse.hub.storage.segment_format import FileHead, Group
 from pumphouse.hub.storage.writer import FileTask, Write, Writer, WriteStream
+from pumphouse.logs import RepeatedFailures, line
+
+log = logging.getLogger("pumphouse.hub")
 
 FIRST_SEGMENT_BYTES = 1 << 20  # segments grow with the partition: a small partition stays small
 SEGMENT_BYTES = 32 << 20
 CURSORS_MAX = 64  # readers whose next position is remembered
-CHUNK_SLACK = 64 * 1024  # read in addition to the wanted frames, for the heads of their groups
+CHUNK_SLACK = 64 * 1024  # read in addition to the requested frames, for the heads of their groups
 
 Committed = Callable[[AmqpError | None], None]
 
@@ -53,10 +59,10 @@ class DiskLog:
     """The events of one partition, in the files of one directory."""
 
     def __init__(
-        self, directory: Path, hub: bytes, partition: int, retention: Retention, writer: Writer
+        self, directory: Path, hub_id: bytes, partition: int, retention: Retention, writer: Writer
     ) -> None:
         self.directory = directory
-        self.hub = hub
+        self.hub_id = hub_id
         self.partition = partition
         self.retention = retention
         self.writer = writer
@@ -69,9 +75,10 @@ class DiskLog:
         self.last_offset = -1
         self.last_ms = NEVER_MS
         self.size = 0
-        # Set for good by a failed sync, after which the content of the disk is unknown.
+        # Set by a failed sync and never cleared: the content of the disk is unknown after it.
         self.failed: AmqpError | None = None
         self._stream = WriteStream()
+        self._failures = RepeatedFailures()
         self._cursors: OrderedDict[int, Cursor] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -91,7 +98,7 @@ class DiskLog:
             if start is None:
                 problems.append(f"{path.name}: not the name of a segment; ignored")
                 continue
-            expected = FileHead(self.hub, self.partition, *start, 0)
+            expected = FileHead(self.hub_id, self.partition, *start, 0)
             try:
                 segment = open_segment(path, expected, problems)
             except OSError as failure:
@@ -103,7 +110,7 @@ class DiskLog:
         return problems
 
     def resume(self, problems: list[str]) -> None:
-        """Set the counters from the opened segments; events missing between them are a problem."""
+        """Set the counters from the opened segments; events missing between them are reported."""
         for before, after in zip(self.segments, self.segments[1:], strict=False):
             self.seal(before)
             if before.index.next_sequence != after.head.sequence:
@@ -115,8 +122,8 @@ class DiskLog:
             last = self.segments[-1].index
             self.begin = self.segments[0].head.sequence
             self.next_sequence, self.last_offset = last.next_sequence, last.last_offset
-            self.last_ms = max((s.index.last_ms for s in self.segments if s.index.positions),
-                               default=NEVER_MS)  # fmt: skip
+            ranges = [times for s in self.segments if (times := time_range(s)) is not None]
+            self.last_ms = ranges[-1].last_ms if ranges else NEVER_MS
             self.size = sum(segment.index.end for segment in self.segments)
         self.rewind()
 
@@ -127,23 +134,24 @@ class DiskLog:
             self.writer.put(FileTask(segment.seal, ignore))
 
     def close(self) -> None:
+        """Close the files on the writer's thread, which may still have to write or sync them."""
         for segment in self.segments:
-            segment.close()
+            self.writer.put(FileTask(segment.close, ignore))
 
     # -- writing ----------------------------------------------------------------------------------
 
     def publish(
         self, batch: Batch, now_ms: int, publisher: str | None, committed: Committed
     ) -> None:
-        """Append a batch; `committed` is called after it is safe and readable, or has failed."""
+        """Append a batch; `committed` is called after it is stored and readable, or has failed."""
         if self.failed is not None or not batch.groups:
             committed(self.failed)
             return
-        now_ms = max(now_ms, self.staged_ms)  # times must stay sorted if the clock is set back
+        now_ms, starts_segment = stamp(now_ms, self.staged_ms)
         sequence, offset = self.staged_sequence, self.staged_offset
         frames = build_frames(batch, sequence, offset, now_ms, publisher)
         data = segment_format.encode_group(frames.data, frames.starts, sequence, offset, now_ms)
-        segment = self.segment_for(len(data))
+        segment = self.segment_for(len(data), starts_segment)
         group = segment_format.decode_group(data, segment.staged_end, segment.staged_end)
         assert group is not None
         segment.staged_end = group.end
@@ -157,10 +165,11 @@ class DiskLog:
 
         self.writer.put(Write(stream, segment, group.position, data, done))
 
-    def segment_for(self, size: int) -> SegmentFile:
-        """The segment for the next group, of this size."""
+    def segment_for(self, size: int, new: bool) -> SegmentFile:
+        """The segment for the next group, of this size; a new one if that is requested."""
         last = self.segments[-1] if self.segments else None
-        if last is not None and not last.full and last.staged_end + size <= last.allocated:
+        has_room = last is not None and not last.full and last.staged_end + size <= last.allocated
+        if last is not None and has_room and not new:
             return last
         if last is not None:
             last.full = True
@@ -168,7 +177,7 @@ class DiskLog:
         doubled = FIRST_SEGMENT_BYTES if last is None else 2 * last.allocated
         allocated_max = max(FIRST_SEGMENT_BYTES, min(SEGMENT_BYTES, self.retention.bytes_max // 8))
         allocated = max(segment_format.FILE_HEAD_SIZE + size, min(doubled, allocated_max))
-        head = FileHead(self.hub, self.partition, self.staged_sequence, self.staged_offset, 0)
+        head = FileHead(self.hub_id, self.partition, self.staged_sequence, self.staged_offset, 0)
         self.segments.append(create_segment(self.directory, head, allocated))
         return self.segments[-1]
 
@@ -184,7 +193,7 @@ class DiskLog:
         error: OSError | None,
         committed: Committed,
     ) -> None:
-        """The writer's report: the group is safe, or it and all after it are not stored."""
+        """The writer's report: the group is stored, or it and all later groups are not."""
         if error is not None:
             committed(self.fail(stream, error))
             return
@@ -194,17 +203,37 @@ class DiskLog:
         self.size += group.end - group.position
         if segment.full:
             self.seal_if_written(segment)
+        if failures := self._failures.succeeded("write"):
+            recovered = line("log_write_recovered", directory=self.directory, failures=failures)
+            log.info("%s", recovered)
         committed(None)
 
     def fail(self, stream: WriteStream, error: OSError) -> AmqpError:
-        """Return to the last safe state. Only a failed sync fails the log permanently."""
+        """Discard what is not stored. Only a failed sync fails the log permanently."""
         refusal = write_error(self.directory.name, error)
         if stream is self._stream:
             self._stream = WriteStream()
             if stream.sync_failed:
                 self.failed = refusal
+            else:
+                self.report(error)
             self.rewind()
         return refusal
+
+    def report(self, error: OSError) -> None:
+        """Log a failed write: the producer may be on another machine."""
+        count = self._failures.failed("write", error)
+        if count is not None:
+            log.warning(
+                "%s",
+                line(
+                    "log_write_failed",
+                    directory=self.directory,
+                    error=error.strerror,
+                    count=count,
+                    todo=todo(error, "check the disk and the limits of the hub's process"),
+                ),
+            )
 
     def rewind(self) -> None:
         """Stage the next append directly after the readable events."""
@@ -260,6 +289,7 @@ class DiskLog:
         while run.has_room and position < segment.index.end:
             group = segment_format.decode_group(chunk, position, base)
             if group is not None and group.end > base + len(chunk) and not run.pieces:
+                # The first group is larger than the chunk: read the whole group.
                 base, chunk = position, segment.pread(position, group.end - position)
             if group is None or group.sequence > run.next_sequence:
                 break
@@ -276,7 +306,7 @@ class DiskLog:
         return run.finish()
 
     def remember(self, sequence: int, segment: SegmentFile, position: int) -> None:
-        """Remember the position of an event that is read next."""
+        """Remember the position of the event that a reader needs next."""
         if position < segment.index.end or not segment.full:
             self._cursors[sequence] = Cursor(segment, position)
             if len(self._cursors) > CURSORS_MAX:
@@ -322,7 +352,7 @@ class DiskLog:
     def sequence_in(
         self, segment: SegmentFile, group: Group | None, offset: int, inclusive: bool
     ) -> int:
-        """The first event of a group at or after (or only after) an offset."""
+        """The sequence number of the first event of a group after (or at) an offset."""
         if group is None:
             return segment.index.next_sequence
         chunk = segment.pread(group.lengths_at, 4 * group.events)
@@ -331,11 +361,11 @@ class DiskLog:
         event_number = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
         return group.sequence + event_number
 
-    def after_time(self, ms: float, inclusive: bool) -> int:
+    def after_time(self, ms: float, inclusive: bool, skipped: int = 0) -> int:
         def late_enough(group: Group) -> bool:
             return group.enqueued_ms > ms or (inclusive and group.enqueued_ms == ms)
 
-        for segment in self.segments:
+        for segment in self.segments[skipped:]:
             last_ms = segment.index.last_ms
             if segment.index.positions and (last_ms > ms or (inclusive and last_ms == ms)):
                 group = self.first_group(segment, segment.index.at_time(ms), late_enough)
@@ -346,7 +376,7 @@ class DiskLog:
     def first_group(
         self, segment: SegmentFile, position: int, fits: Callable[[Group], bool]
     ) -> Group | None:
-        """The first valid group from a position on that fits."""
+        """The first valid group at or after a position for which `fits` is true."""
         while position < segment.index.end:
             group = segment.group_at(position)
             if group is not None and fits(group):
@@ -374,7 +404,9 @@ class DiskLog:
     def expire(self, now_ms: int) -> None:
         """Move the beginning past old events, and delete segments until the size fits."""
         oldest_ms = now_ms - self.retention.seconds * 1000  # a float: seconds may be infinite
-        self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
+        ranges = (time_range(segment) for segment in self.segments)
+        expired = expired_segments(ranges, oldest_ms, now_ms)
+        self.begin = max(self.begin, self.after_time(oldest_ms, True, expired))
         while len(self.segments) > 1 and (
             self.segments[0].index.next_sequence <= self.begin
             or self.size > self.retention.bytes_max
@@ -386,12 +418,18 @@ class DiskLog:
             self.writer.put(FileTask(dropped.delete, ignore))
 
 
+def time_range(segment: SegmentFile) -> TimeRange | None:
+    """The times of a segment; None if it has no readable event, or none yet."""
+    index = segment.index
+    return TimeRange(index.times[0], index.last_ms) if index.positions else None
+
+
 def ignore(error: OSError | None) -> None:
-    """Ignore the result of a task: a missing index or a leftover file is harmless at a start."""
+    """Ignore the result of a task: the next start tolerates a missing index or a leftover file."""
 
 
 def write_error(name: str, error: OSError) -> AmqpError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return AmqpError(
             "amqp:resource-limit-exceeded",
             f"The disk is full: nothing of this batch was stored in partition {name}. "
@@ -400,5 +438,5 @@ def write_error(name: str, error: OSError) -> AmqpError:
     return AmqpError(
         "amqp:internal-error",
         f"Partition {name} cannot be written to ({error.strerror}): "
-        "nothing of this batch was stored.",
+        "nothing of this batch was stored. Check the disk of the hub.",
     )

@@ -21,9 +21,11 @@ from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch, build_frames
 from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
+from pumphouse.hub.storage.enqueued_times import TimeRange, expired_segments, stamp
 from pumphouse.hub.storage.run import Run
 
-# Retention drops whole segments: smaller ones make it more exact, larger ones are fewer.
+# Retention drops whole segments. Small segments make it more exact; large segments keep the list
+# of segments short.
 SEGMENT_BYTES = 1 << 20
 
 
@@ -33,20 +35,20 @@ DEFAULT_RETENTION = Retention()
 class Segment:
     """Consecutive events of a partition, as frames with an index."""
 
-    __slots__ = ("data", "group_firsts", "group_times", "offset", "sequence", "starts")
+    __slots__ = ("append_firsts", "append_times", "data", "offset", "sequence", "starts")
 
     def __init__(self, sequence: int, offset: int) -> None:
         self.sequence = sequence
         self.offset = offset
         self.data = bytearray()
         self.starts: array[int] = array("I")
-        # All events of one append share a time, so times are kept per append.
-        self.group_firsts: array[int] = array("I")
-        self.group_times: array[int] = array("q")
+        # The events of one append have the same time, so one time is kept per append.
+        self.append_firsts: array[int] = array("I")
+        self.append_times: array[int] = array("q")
 
     def append(self, frames: bytearray, starts: Sequence[int], enqueued_ms: int) -> None:
-        self.group_firsts.append(len(self.starts))
-        self.group_times.append(enqueued_ms)
+        self.append_firsts.append(len(self.starts))
+        self.append_times.append(enqueued_ms)
         self.starts.extend(starts)
         if self.data:
             self.data += frames
@@ -59,22 +61,22 @@ class Segment:
 
     def first_after(self, ms: float, inclusive: bool) -> int:
         """The sequence number of the first event enqueued after (or at) a time."""
-        group_number = (bisect_left if inclusive else bisect_right)(self.group_times, ms)
-        if group_number == len(self.group_times):
+        append_number = (bisect_left if inclusive else bisect_right)(self.append_times, ms)
+        if append_number == len(self.append_times):
             return self.next_sequence
-        return self.sequence + self.group_firsts[group_number]
+        return self.sequence + self.append_firsts[append_number]
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run:
         """At least one event and at most `count_max`; more than one only within `bytes_max`."""
         first = sequence - self.sequence
         starts, begin = self.starts, self.starts[first]
-        last = min(first + count_max, len(starts))
-        end = len(self.data) if last == len(starts) else starts[last]
+        stop = min(first + count_max, len(starts))
+        end = len(self.data) if stop == len(starts) else starts[stop]
         if end - begin > bytes_max:
-            last = max(first + 1, bisect_right(starts, begin + bytes_max, first, last) - 1)
-            end = len(self.data) if last == len(starts) else starts[last]
+            stop = max(first + 1, bisect_right(starts, begin + bytes_max, first, stop) - 1)
+            end = len(self.data) if stop == len(starts) else starts[stop]
         # Slicing copies the index: an array that numpy refers to could not grow any more.
-        positions = np.frombuffer(starts[first:last], np.uint32).astype(np.intp)
+        positions = np.frombuffer(starts[first:stop], np.uint32).astype(np.intp)
         return Run(self.data[begin:end], positions - begin, sequence)
 
 
@@ -109,8 +111,8 @@ class MemoryLog:
         if not batch.groups:
             return self.next_sequence
         first = self.next_sequence
-        now_ms = max(now_ms, self.last_ms)  # times must stay sorted if the clock is set back
-        segment = self.last_segment()
+        now_ms, starts_segment = stamp(now_ms, self.last_ms)
+        segment = self.writable_segment(starts_segment)
         frames = build_frames(
             batch, first, self.next_offset, now_ms, publisher, origin=segment.offset
         )
@@ -138,9 +140,9 @@ class MemoryLog:
     def close(self) -> None:
         """Nothing to close."""
 
-    def last_segment(self) -> Segment:
-        """The segment to append to."""
-        if not self.segments or len(self.segments[-1].data) >= self.segment_bytes:
+    def writable_segment(self, new: bool) -> Segment:
+        """The last segment; a new one if that is requested, or if the last is full."""
+        if new or not self.segments or len(self.segments[-1].data) >= self.segment_bytes:
             self.segments.append(Segment(self.next_sequence, self.next_offset))
         return self.segments[-1]
 
@@ -167,16 +169,18 @@ class MemoryLog:
         )
         return max(self.begin, segment.sequence + event_number)
 
-    def after_time(self, ms: float, inclusive: bool) -> int:
-        for segment in self.segments:
-            if segment.group_times[-1] > ms or (inclusive and segment.group_times[-1] == ms):
+    def after_time(self, ms: float, inclusive: bool, skipped: int = 0) -> int:
+        for segment in self.segments[skipped:]:
+            if segment.append_times[-1] > ms or (inclusive and segment.append_times[-1] == ms):
                 return max(self.begin, segment.first_after(ms, inclusive))
         return self.next_sequence
 
     def expire(self, now_ms: int) -> None:
         """Move the beginning past old events, and drop segments until the size fits."""
         oldest_ms = now_ms - self.retention.seconds * 1000  # a float: seconds may be infinite
-        self.begin = max(self.begin, self.after_time(oldest_ms, inclusive=True))
+        ranges = (TimeRange(s.append_times[0], s.append_times[-1]) for s in self.segments)
+        expired = expired_segments(ranges, oldest_ms, now_ms)
+        self.begin = max(self.begin, self.after_time(oldest_ms, True, expired))
         while self.segments and (
             self.segments[0].next_sequence <= self.begin
             or (self.size > self.retention.bytes_max and len(self.segments) > 1)

@@ -33,7 +33,7 @@ class RunBuilder:
         return self.count_left > 0 and self.bytes_left > 0
 
     def take(self, chunk: bytes, group: Group, base: int) -> bool:
-        """Take the events of a group that fit; True if all of them did.
+        """Take the events of a group that fit; True if all of them fit.
 
         `chunk` holds the group; its first byte is at position `base` of the file.
         """

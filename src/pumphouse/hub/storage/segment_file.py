@@ -1,6 +1,7 @@
 """One segment file of a partition: written by the writer's thread, read by the event loop.
 
 Both use the page cache, so reading the end of a partition needs no access to the disk itself.
+A segment consists of groups: one group holds the events of one append (see segment_format.py).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 from pathlib import Path
 
 from pumphouse.hub.storage import segment_format
+from pumphouse.hub.storage.durable_files import make_directory, sync_directory, write_atomically
 from pumphouse.hub.storage.index import SparseIndex, decode_index, encode_index
 from pumphouse.hub.storage.segment_format import DamagedRange, FileHead, Group, Recovery
 
@@ -25,17 +27,18 @@ class SegmentFile:
         self.allocated = allocated
         self.staged_end = index.end  # where the next group goes; above index.end while writing
         self.damage: list[DamagedRange] = []
-        self.scanned = scanned  # or written by this process; if False, `damage` is unknown
+        # Whether all groups were read or written by this process. If not, `damage` is unknown.
+        self.scanned = scanned
         self.full = not scanned  # takes no more groups; sealed after the staged ones are written
         self.new = False  # the file does not exist yet
-        self.has_head = True  # a valid header
+        self.has_head = True  # whether the file starts with a valid header
         self._write_fd = -1
         self._read_fd = -1
 
     def open_for_writing(self) -> int:
         """On the writer's thread: the file, created and allocated if new."""
         if self._write_fd < 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(self.path.parent)
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 self.prepare(fd)
@@ -83,7 +86,7 @@ class SegmentFile:
 
     @property
     def trusted(self) -> bool:
-        """Whether groups need no checksum test when they are read."""
+        """Whether groups can be read without verifying their checksums again."""
         return self.scanned and not self.damage
 
     @property
@@ -123,32 +126,8 @@ class SegmentFile:
         self.index_path.unlink(missing_ok=True)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: without this a crash may lose a new file."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file in one step: a crash leaves either the old or the new content."""
-    temporary_path = path.with_name(path.name + ".new")
-    fd = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(temporary_path, path)
-    sync_directory(path.parent)
-
-
 def file_name(sequence: int, offset: int) -> str:
-    """The name of a segment: its first numbers, padded so that names sort in order."""
+    """The name of a segment: its first sequence number and offset, padded so that names sort."""
     return f"{sequence:020d}-{offset:020d}.log"
 
 
@@ -171,8 +150,9 @@ def create_segment(directory: Path, head: FileHead, allocated: int) -> SegmentFi
 def open_segment(path: Path, expected: FileHead, problems: list[str]) -> SegmentFile | None:
     """Open a segment of an earlier process; problems are added to `problems`.
 
-    `expected` is the header that follows from its name and directory. A file with another header,
-    or without any valid group, is set aside: it is renamed so that it is never overwritten.
+    `expected` is the header that its name and directory imply. A file with another header, or
+    with data but no valid group, is set aside: it is renamed so that it is never overwritten.
+    A file with only zeros after its header is an empty segment.
     """
     head = segment_format.decode_file_head(read_start(path))
     if isinstance(head, FileHead) and head._replace(created_ms=0) != expected:
@@ -214,7 +194,10 @@ def set_aside(path: Path, reason: str, problems: list[str]) -> None:
 
 
 def scan(path: Path, head: FileHead, size: int, problems: list[str]) -> SegmentFile | None:
-    """Read a whole segment group by group and cut a torn tail off; None if nothing is left."""
+    """Read a whole segment group by group, and cut a torn tail off.
+
+    None if the file has data but no valid group: it is set aside.
+    """
     recovery = segment_format.recover(path.read_bytes(), head.sequence, head.offset)
     if recovery.torn_bytes and not recovery.groups:
         set_aside(path, "it has no valid group", problems)

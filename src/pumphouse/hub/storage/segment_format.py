@@ -3,9 +3,9 @@
     file      header (64 bytes), then groups, then zeros (the file is allocated ahead)
     group     head (48 bytes), one length per frame (u32 each), the frames themselves
 
-One append writes one group. Its head has two checksums: one of the head itself, so that a wrong
-length is not followed, and one of the rest. Frames are the same as in the log in memory, so offsets
-count frame bytes only and are the same in both. All numbers are big-endian.
+One append writes one group. Its head has two checksums: one of the head itself, so that recovery
+does not use a damaged length, and one of the rest. Frames are the same as in the log in memory, so
+offsets count frame bytes only and are the same in both. All numbers are big-endian.
 
 Recovery scans the groups. Where it finds no valid group it searches for the next one. The skipped
 bytes can be three things:
@@ -43,7 +43,7 @@ CRC = struct.Struct(">I")
 class FileHead(NamedTuple):
     """The header of a segment file."""
 
-    hub: bytes  # the sixteen bytes of the hub's id, which is never used again
+    hub: bytes  # the sixteen bytes of the hub's id; a re-created hub gets another id
     partition: int
     sequence: int  # of the first event
     offset: int
@@ -78,7 +78,7 @@ class Group(NamedTuple):
     sequence: int
     offset: int
     enqueued_ms: int
-    crc: int
+    crc: int  # of the lengths and frames
     last_frame_bytes: int
 
     @property
@@ -123,9 +123,9 @@ def encode_group(
 
 
 def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:
-    """The group whose head is at `position` (of `data`, which starts at `base` of the file).
+    """The group whose head is at `position` of the file; None if there is no valid head.
 
-    None if there is no valid head; `is_intact` checks the frames.
+    `data` starts at `base` of the file. `is_intact` checks the frames.
     """
     at = position - base
     head = bytes(data[at : at + GROUP_HEAD_SIZE])
@@ -167,7 +167,7 @@ class Recovery:
 
 
 class ExpectedGroup(NamedTuple):
-    """The position and the first numbers of the next group, if nothing is damaged."""
+    """The position, first sequence number and offset of the next group if nothing is damaged."""
 
     position: int
     sequence: int
@@ -205,9 +205,9 @@ def next_intact(data: bytes, expected: ExpectedGroup) -> Group | None:
 def follows(group: Group, expected: ExpectedGroup) -> bool:
     """Whether the numbers of a group fit its position in the file.
 
-    The damaged bytes before it are those of the lost groups: a head for each, a length for each of
-    their events, and their frames. The numbers of the group must match that. So a stale copy, a
-    piece of another file, or an event whose body holds a group, is not mistaken for a group.
+    The damaged bytes before a group are those of the lost groups: a head for each group, a length
+    for each event, and the frames. The numbers of the group must match the size of these bytes. So
+    a stale copy, a piece of another file, or an event whose body holds a group, is not accepted.
     """
     gap = group.position - expected.position
     events, frame_bytes = group.sequence - expected.sequence, group.offset - expected.offset

@@ -5,32 +5,48 @@ and without load no write waits. A write is reported on the event loop as soon a
 the sync mode promises:
 
     always     after fdatasync: an acknowledged event survives a crash of the machine
-    interval   after the write; fdatasync follows within a tenth of a second
+    interval   after the write; fdatasync follows within a tenth of a second, also under load
     never      after the write; it survives a crash of the process, not of the machine
 
 The writes of one log form a stream. After a failure (for example a full disk) the stream accepts
 no more: writes queued after the failed one fail too, so that the file has no gap, and the file is
-truncated to before the failure.
+truncated to before the failure. A failed sync also ends the stream, even if all its writes have
+been reported before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
+from pumphouse.clock import boot_time
 from pumphouse.hub.options import ALWAYS, INTERVAL
+from pumphouse.hub.storage.backlog import Backlog
+from pumphouse.logs import line
+
+log = logging.getLogger("pumphouse.hub")
 
 INTERVAL_S = 0.1
+AT_ONCE = float("-inf")
 STOP_S = 30.0
+WRITE_OVERHEAD = 2048  # memory of a write besides its bytes: what its callbacks refer to
+# Adjacent writes are joined up to this size: a system call for each of them would be slow, and
+# joining all of them would need a large copy.
+JOIN_BYTES = 4 << 20
 
 
 class WritableFile(Protocol):
     """A file that is opened (and created) by the first write to it."""
+
+    @property
+    def path(self) -> Path: ...
 
     def open_for_writing(self) -> int: ...
 
@@ -54,6 +70,11 @@ class Write:
     done: Callable[[OSError | None], None]
     error: OSError | None = field(default=None, init=False)
 
+    @property
+    def cost(self) -> int:
+        """Bytes of memory while it waits."""
+        return len(self.data) + WRITE_OVERHEAD
+
 
 @dataclass(slots=True)
 class FileTask:
@@ -62,22 +83,41 @@ class FileTask:
     action: Callable[[], None]
     done: Callable[[OSError | None], None]
     error: OSError | None = field(default=None, init=False)
+    cost = 0  # bytes; there are few of them
+
+
+class UnsyncedFile(NamedTuple):
+    """A file that was written to after its last sync, and the stream of those writes."""
+
+    file: WritableFile
+    stream: WriteStream
 
 
 class Writer:
     """Takes writes from the event loop and reports back to it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sync: str = ALWAYS) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sync: str = ALWAYS,
+        monotonic: Callable[[], float] = boot_time,
+        backlog: Backlog | None = None,
+    ) -> None:
         self.loop = loop
         self.sync = sync
+        self.backlog = backlog or Backlog()
+        self.monotonic = monotonic
         self._queue: list[Write | FileTask] = []
         self._changed = threading.Condition()
         self._stopping = False
-        self._unsynced: dict[int, WritableFile] = {}
+        self._unsynced: dict[int, UnsyncedFile] = {}
+        self._sync_deadline: float | None = None
+        self.on_sync: Callable[[float], None] | None = None  # called with the seconds of each sync
         self._thread = threading.Thread(target=self.run, name="pumphouse writer", daemon=True)
         self._thread.start()
 
     def put(self, job: Write | FileTask) -> None:
+        self.backlog.add(job.cost)
         with self._changed:
             self._queue.append(job)
             self._changed.notify()
@@ -95,8 +135,8 @@ class Writer:
         while (jobs := self.take()) is not None:
             for writes, tasks in rounds(jobs):
                 self.write_all(writes)
-                # A task may close or delete a file: sync it first. No jobs: a sync is due (`take`).
-                if self.sync == ALWAYS or tasks or not jobs:
+                # Sync before tasks, which may close or delete a file.
+                if tasks or self.sync_wait_s() == 0:
                     self.sync_all(writes)
                 for task in tasks:
                     self.run_task(task)
@@ -106,12 +146,16 @@ class Writer:
     def take(self) -> list[Write | FileTask] | None:
         """All queued jobs; an empty list if a sync is due, None to end the thread."""
         with self._changed:
-            idle_s = INTERVAL_S if self.sync == INTERVAL and self._unsynced else None
             while not self._queue and not self._stopping:
-                if not self._changed.wait(idle_s):
+                wait_s = self.sync_wait_s()
+                if wait_s == 0:
                     return []
+                self._changed.wait(wait_s)
             jobs, self._queue = self._queue, []
             return jobs or None
+
+    def sync_wait_s(self) -> float | None:
+        return remaining_s(self._sync_deadline, self.monotonic())
 
     def run_task(self, task: FileTask) -> None:
         try:
@@ -126,7 +170,10 @@ class Writer:
                 try:
                     fd = first.file.open_for_writing()
                     write_at(fd, [write.data for write in adjacent], first.position)
-                    self._unsynced[fd] = first.file
+                    self._unsynced[fd] = UnsyncedFile(first.file, first.stream)
+                    self._sync_deadline = sync_deadline(
+                        self.sync, self._sync_deadline, self.monotonic()
+                    )
                 except OSError as failure:
                     self.end_stream(first, failure)
             for write in adjacent:
@@ -134,31 +181,60 @@ class Writer:
 
     def end_stream(self, first: Write, failure: OSError) -> None:
         first.stream.error = failure
+        # The log continues with a new stream. Whether the earlier writes are safe must therefore be
+        # known before this failure is reported.
+        self._sync_deadline = AT_ONCE
         with suppress(OSError):
             os.ftruncate(first.file.open_for_writing(), first.position)
 
     def sync_all(self, writes: list[Write]) -> None:
-        """Sync every file that was written to; a failure ends the streams of its writes."""
-        failed_files: dict[int, OSError] = {}
-        for fd, file in self._unsynced.items():
+        """Sync every file that was written to; a failure ends the stream of the file."""
+        for fd, unsynced in self._unsynced.items():
+            began_s = self.monotonic()
             try:
                 os.fdatasync(fd)
             except OSError as failure:
-                failed_files[id(file)] = failure
+                self.end_unsynced(unsynced, failure)
+            if self.on_sync is not None:
+                self.on_sync(self.monotonic() - began_s)
         self._unsynced.clear()
+        self._sync_deadline = None
         for write in writes:
-            if (error := failed_files.get(id(write.file))) is not None and write.error is None:
-                write.stream.error = write.error = error
-                write.stream.sync_failed = True
+            if write.stream.sync_failed and write.error is None:
+                write.error = write.stream.error
+
+    def end_unsynced(self, unsynced: UnsyncedFile, failure: OSError) -> None:
+        unsynced.stream.error = unsynced.stream.error or failure
+        unsynced.stream.sync_failed = True
+        todo = "check the disk, then restart the hub: this partition accepts no events until then"
+        log.error("%s", line("log_sync_failed", file=unsynced.file.path, error=failure, todo=todo))
 
     def report(self, jobs: list[Write | FileTask]) -> None:
         with suppress(RuntimeError):  # the loop is closed: no report is needed
-            self.loop.call_soon_threadsafe(report_all, jobs)
+            self.loop.call_soon_threadsafe(report_all, jobs, self.backlog)
 
 
-def report_all(jobs: list[Write | FileTask]) -> None:
+def sync_deadline(sync: str, deadline: float | None, now: float) -> float | None:
+    """The time of the next sync, after a write at `now`; None if this mode needs none.
+
+    Later writes do not move a deadline: it belongs to the oldest write that is not synced.
+    """
+    if sync == ALWAYS:
+        return AT_ONCE
+    if sync == INTERVAL and deadline is None:
+        return now + INTERVAL_S
+    return deadline
+
+
+def remaining_s(deadline: float | None, now: float) -> float | None:
+    """Seconds until a deadline, 0 if it has passed; None without one."""
+    return None if deadline is None else max(0.0, deadline - now)
+
+
+def report_all(jobs: list[Write | FileTask], backlog: Backlog) -> None:
     for job in jobs:
         job.done(job.error)
+    backlog.remove(sum(job.cost for job in jobs))
 
 
 def rounds(jobs: list[Write | FileTask]) -> list[tuple[list[Write], list[FileTask]]]:
@@ -192,8 +268,21 @@ def join_adjacent(writes: list[Write]) -> list[list[Write]]:
 
 
 def write_at(fd: int, pieces: list[bytes], position: int) -> None:
-    data = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-    while data:
-        written = os.pwrite(fd, data, position)
-        position += written
-        data = data[written:]
+    for joined in join_some(pieces):
+        data = memoryview(joined)
+        while data:
+            written = os.pwrite(fd, data, position)
+            position += written
+            data = data[written:]
+
+
+def join_some(pieces: list[bytes]) -> Iterator[bytes]:
+    """The pieces in order, joined into larger ones."""
+    start = size = 0
+    for at, piece in enumerate(pieces):
+        if at > start and size + len(piece) > JOIN_BYTES:
+            yield b"".join(pieces[start:at])
+            start, size = at, 0
+        size += len(piece)
+    rest = pieces[start:]
+    yield rest[0] if len(rest) == 1 else b"".join(rest)

@@ -1,4 +1,4 @@
-"""A store in memory, for tests and for programs that share nothing; it checks every write.
+"""A store in memory, for tests and for hosts of a single process; it checks every write.
 
 It keeps the contract of store.py. In addition it raises StoreMisused for mistakes that other stores
 do not detect: a row that breaks the rules of rules.py, two claims of one partition in one call, and
@@ -48,7 +48,7 @@ class MemoryStore:
     """Keeps rows as long as the object lives. Hosts share them by sharing the object.
 
     `put_off_s_max` is how far a renewal may postpone the deadline of a waiting successor.
-    `member_kept_s` is how long the record of a host without beats is kept.
+    `member_kept_s` is how long the record of a host without heartbeats is kept.
     """
 
     def __init__(

@@ -13,6 +13,9 @@ A move costs the readers of a partition a pause, and rates vary, so exchanges ar
   moves again.
 * An exchange that narrows the gap between two hosts by less than a twentieth of the mean (`WORTH`)
   is not made.
+* An exchange whose gain may be chance is not made: with few events, rates vary without a cause.
+* An exchange that would not even out the loads of the whole fleet is not made. Its second half is
+  decided by counts, so a third host may receive the partition that is given back.
 * Each host takes part in one exchange at a time, and none begins while anything is incoming or any
   rate is unknown. A partition that has just moved has no rate until its new owner measures one.
 """
@@ -20,13 +23,15 @@ A move costs the readers of a partition a pause, and rates vary, so exchanges ar
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from math import fsum
+from math import fsum, sqrt
 
 from pumphouse.leases.census import Census
 
 START, STOP, WORTH = 0.2, 0.1, 0.05
+MEASURED_S = 30.0  # a rate is smoothed over about three renewals
 
 Rates = Mapping[str, float]
 
@@ -34,11 +39,12 @@ Rates = Mapping[str, float]
 # -- a balanced fleet: exchanges ------------------------------------------------------------------
 
 
-def exchange(census: Census) -> dict[str, str]:
+def exchange(census: Census, rebalance: Callable[[Census], dict[str, str]]) -> dict[str, str]:
     """The partitions that the idlest hosts should take over from the busiest.
 
-    Only this half of an exchange is planned. If the taker then has too many, the other half follows
-    in a later cycle: `even_out` gives back the partition that evens the two out best.
+    Only this half of an exchange is planned. If a host then has too many, the other half follows in
+    a later cycle, by `rebalance`. The exchange is made only if both halves together even out the
+    loads. So exchanges come to an end if rates are constant.
     """
     if census.free or has_moves(census) or None in census.rates.values():
         return {}
@@ -48,10 +54,40 @@ def exchange(census: Census) -> dict[str, str]:
     if max(loads.values()) <= mean * (1 + START):
         return {}
     worth = WORTH * mean
-    moves = (
-        (best_move(census, rates, busy, idle, worth), idle) for busy, idle in pairs(loads, mean)
+    best = (
+        (best_move(census, rates, busy, idle, max(worth, chance(loads[busy] + loads[idle]))), idle)
+        for busy, idle in pairs(loads, mean)
     )
-    return {partition: idle for partition, idle in moves if partition is not None}
+    moves = {partition: idle for partition, idle in best if partition is not None}
+
+    def evens_out(targets: dict[str, str]) -> bool:
+        moved = with_moves(census, targets)
+        after = with_moves(moved, rebalance(moved))
+        return unevenness(loads) - unevenness(loads_of(after, rates)) > worth * worth
+
+    plans = [moves, *({partition: idle} for partition, idle in moves.items())]
+    return next((plan for plan in plans if plan and evens_out(plan)), {})
+
+
+def chance(load: float) -> float:
+    """A difference of rates that chance explains: three standard deviations of a count."""
+    return 3 * sqrt(load / MEASURED_S)
+
+
+def with_moves(census: Census, targets: Mapping[str, str]) -> Census:
+    """The census after these moves."""
+    assigned = {**census.assigned, **targets}
+    held: dict[str, list[str]] = {host: [] for host in census.members}
+    for partition, host in assigned.items():
+        held[host].append(partition)
+    counts = {host: len(partitions) for host, partitions in held.items()}
+    partitions = {host: tuple(partitions) for host, partitions in held.items() if partitions}
+    return replace(census, assigned=assigned, held=partitions, counts=counts)
+
+
+def unevenness(loads: Rates) -> float:
+    """The sum of the squared loads: the smaller, the more even."""
+    return fsum(load * load for load in loads.values())
 
 
 def has_moves(census: Census) -> bool:
@@ -59,7 +95,7 @@ def has_moves(census: Census) -> bool:
 
 
 def pairs(loads: Rates, mean: float) -> Iterator[tuple[str, str]]:
-    """The busiest host with the idlest, the next with the next, down to `STOP`."""
+    """The busiest host with the idlest, the second with the second idlest, ..., down to `STOP`."""
     ranked = sorted(loads, key=lambda host: (-loads[host], host))
     for busy, idle in zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False):
         if loads[busy] > mean * (1 + STOP):
@@ -101,9 +137,9 @@ def even_out(census: Census, gaps: Mapping[str, int], surplus: Mapping[str, int]
 def in_turns(census: Census, gaps: Mapping[str, int]) -> dict[str, str]:
     """Deal free partitions in turns, the busiest first, to hosts with gaps, the widest first.
 
-    The loads of hosts are not considered. They vary, and hosts that list a moment apart would leave
-    a partition to each other. A free partition keeps the rate of its row, and a claim made
-    meanwhile does not change the turns of other hosts.
+    The loads of hosts are not considered. They vary, so hosts that list at different moments could
+    each leave a partition to the other. A free partition keeps the rate of its row, and a claim
+    made meanwhile does not change the turns of other hosts.
     """
     widest = sorted(gaps, key=lambda host: (-gaps[host], host))
     turns = (host for turn in range(max(gaps.values())) for host in widest if gaps[host] > turn)

@@ -14,7 +14,7 @@ from pumphouse.leases.strategies import classic
 from pumphouse.leases.strategies.steady import steady, steady_by_rate
 from pumphouse.leases.strategies.strategy import Strategy, limited
 
-BALANCED = Strategy("balanced", classic.balanced)
+BALANCED = Strategy("balanced", classic.balanced, paced=True)
 GREEDY = Strategy("greedy", classic.greedy, eager=True)
 EPH = Strategy("eph", classic.eph, grabs=True)
 EPH_JS = Strategy("eph_js", classic.eph_js, grabs=True, looks_again=True)
@@ -37,7 +37,7 @@ def fixed(count: int) -> Strategy:
         classic.fixed,
         steals=False,
         yields=False,
-        tries_on=True,
+        tries_on=True,  # after a lost race it claims another partition at once
         max_partitions=count,
     )
 
@@ -60,3 +60,10 @@ def parse_strategy(text: str, max_partitions: int | None = None) -> Strategy:
     if (strategy := STRATEGIES.get(name)) is not None:
         return limited(strategy, max_partitions)
     raise OptionError(f"unknown strategy {text!r}: use one of {strategy_forms()}")
+
+
+def choose_strategy(strategy: str | Strategy, max_partitions: int | None) -> Strategy:
+    """The strategy, given by name or as an object, limited to `max_partitions`."""
+    if isinstance(strategy, Strategy):
+        return limited(strategy, max_partitions)
+    return parse_strategy(strategy, max_partitions)

@@ -1,9 +1,9 @@
 """Assigns partitions to hosts around a hash ring, with the same result on every host.
 
 Hosts and partitions are placed on a ring by the hash of their names. A partition goes to the first
-host after it that still has room. Hosts with the same census assign exactly the same. If one host
-is missing in a census, nine in ten partitions are still assigned alike, where dealing in turns or
-in blocks would change most of them. So few claims collide.
+host after it that still has room. Hosts with the same census compute the same assignment. If one
+host is missing in a census, nine in ten partitions still get the same host, so few claims collide.
+With round-robin or contiguous blocks, most partitions would get another host.
 
     steady -> assign -> partition -> host
               ^^^^^^ this module
@@ -37,10 +37,10 @@ def assign(partitions: Iterable[str], room: Mapping[str, int]) -> dict[str, str]
     return assigned
 
 
-def next_with_room(at: int, hosts: list[str], left: Mapping[str, int], ahead: list[int]) -> int:
+def next_with_room(at: int, hosts: list[str], room: Mapping[str, int], ahead: list[int]) -> int:
     """The first point from `at` on whose host has room. `ahead` has the next point to try."""
     passed = []
-    while left[hosts[at]] == 0:
+    while room[hosts[at]] == 0:
         passed.append(at)
         at = ahead[at]
     for point in passed:

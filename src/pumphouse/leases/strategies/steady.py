@@ -7,12 +7,13 @@ compare and set decides.
     take_census -> steady -> partitions to claim or request
                    ^^^^^^ this module
 
-* Shares: every host gets the floor, those with the most partitions get the extra ones. Only
-  partitions beyond the share of their owner move. They have to move in every even distribution, so
-  the number of moves is minimal. In a balanced fleet nothing moves.
-* Free partitions fill the gaps first; only the rest is requested.
-* With `steady_by_rate` hosts get the same numbers of partitions, chosen by their events per second;
-  see `rates`.
+* Shares: every host gets the number of partitions divided by the number of hosts, rounded down.
+  The remaining partitions go to the hosts with the most partitions, one to each. Only partitions
+  beyond the share of their owner move. They have to move in every even distribution, so the number
+  of moves is minimal. In a balanced fleet nothing moves.
+* A host below its share claims free partitions first. It requests only what it still lacks.
+* `steady_by_rate` has the same shares, and chooses the partitions that move by their events per
+  second; see `rates`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ def steady(census: Census, rng: Random) -> list[str]:
 
 def steady_by_rate(census: Census, rng: Random) -> list[str]:
     """My part of a plan that chooses partitions by rate, and exchanges them in a balanced fleet."""
+    return my_part(census, even_plan(census) or exchange(census, even_plan))
+
+
+def even_plan(census: Census) -> dict[str, str]:
+    """The moves that give every host its share, chosen by rate."""
     shares = census.shares
-    targets = even_out(census, gaps_of(census, shares), surpluses(census, shares))
-    return my_part(census, targets or exchange(census))
+    return even_out(census, gaps_of(census, shares), surpluses(census, shares))
 
 
 def plan(census: Census) -> dict[str, str]:
@@ -65,7 +70,7 @@ def surpluses(census: Census, shares: dict[str, int]) -> dict[str, int]:
 
 
 def surplus_partitions(census: Census, host: str, count: int) -> list[str]:
-    """The partitions that an owner gives up. The order is fixed, so that similar plans agree."""
+    """The partitions that an owner gives up: those with the lowest hashes, on every host."""
     return sorted(census.held[host], key=hashed)[:count]
 
 

@@ -3,10 +3,13 @@
     take_census -> Strategy -> partitions -> claim the free ones, request or take the others
                    ^^^^^^^^ this module
 
-A cycle of an engine lists and beats, takes a census, then claims the `due` partitions and those the
-strategy returns. The next cycle follows at once if the strategy is `eager` and has claimed
-something, after about a second if it was the first one and the strategy `joins_first`, soon if it
-`looks_again` and has stolen something, else after the interval.
+A cycle of an engine lists the rows, writes its member record and takes a census. Then it claims the
+`due` partitions and those that the strategy returns. The next cycle follows
+
+* at once, if the strategy is `eager` and has claimed something,
+* after about a second, if this was the first cycle and the strategy `joins_first`,
+* soon, if the strategy `looks_again` and has stolen something,
+* otherwise after the interval.
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ class Strategy:
     # claimed everything, and most of it then has to move.
     joins_first: bool = False  # it claims nothing in its first cycle
     looks_again: bool = False  # after a steal the next cycle comes soon
+    # Cycles come early while a host waits for a hand-over. With one claim in each of them, a new
+    # host would take its whole share at once.
+    paced: bool = False  # it claims and requests once per interval, however often cycles come
     tries_on: bool = False  # after a lost race it tries another partition at once
     max_partitions: int | None = None
 

@@ -1,7 +1,7 @@
 """The overview of a consumer group: owner, lag and health of every partition. Pure.
 
 It has one row per partition, made from the rows and checkpoints of a store and the partitions of a
-hub, with a verdict such as "ok" or "stuck". The command line prints it, the dashboard
+hub, with a status such as "ok" or "stuck". The command line prints it, the dashboard
 shows it.
 
     store.list_ownership, list_checkpoints, client.partition_properties -> overview -> table
@@ -14,23 +14,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pumphouse.client.base import PartitionProperties
+from pumphouse.leases import model
 from pumphouse.leases.model import Checkpoint, Listing, Ownership
 
-# Verdicts, from good to bad. Only the last five need attention.
+# Verdicts, from good to bad. Only those in BAD need attention. STOPPED, STUCK, BEHIND and PAUSED
+# are also the states that an owner reports in its row.
 IDLE, OK, MOVING, UNREAD = "idle", "ok", "moving", "unread"
-BEHIND, STUCK, NO_OWNER, LOST, AHEAD = "behind", "stuck", "no owner", "data lost", "ahead"
-BAD = (BEHIND, STUCK, NO_OWNER, LOST, AHEAD)
+BEHIND, STUCK, STOPPED, PAUSED = model.BEHIND, model.STUCK, model.STOPPED, model.PAUSED
+NO_OWNER, LOST, AHEAD = "no owner", "data lost", "ahead"
+BAD = (BEHIND, STUCK, STOPPED, NO_OWNER, LOST, AHEAD)
+UNOWNED = "unowned"  # the state of a group in which no partition has an owner
 
 MEANING = {
     IDLE: "has an owner and never had an event",
     OK: "has an owner that keeps up",
     MOVING: "is being handed over to another host",
     UNREAD: "has an owner and no checkpoint yet",
+    PAUSED: "is paused by the program of its host",
     BEHIND: "has an owner whose lag grows",
-    STUCK: "has events waiting and a checkpoint that does not move",
+    STUCK: "has events waiting, and its handler or its checkpoint does not move",
+    STOPPED: "was stopped by an event that its handler cannot process, until it is resumed",
     NO_OWNER: "has no live owner: it is not read",
     LOST: "lost events that were not handled: retention removed them",
-    AHEAD: "has a checkpoint beyond its newest event: was the hub re-created?",
+    AHEAD: "has a checkpoint beyond its newest event: the hub was probably re-created",
 }
 
 
@@ -49,6 +55,8 @@ class PartitionRow:
     lag: int | None  # events that are not handled yet
     lag_s: float | None  # from the last event handled to the newest one
     verdict: str
+    offset: str | None = None  # of the checkpoint
+    lease_age_s: float | None = None  # since the owner acquired or renewed its lease
 
     @property
     def bad(self) -> bool:
@@ -78,10 +86,16 @@ class Overview:
 
     @property
     def state(self) -> str:
-        """The state of the group: "nobody" (no owner), "moving", "uneven" or "stable"."""
+        """The state of the group: "unowned" (no owner), "moving", "uneven" or "stable".
+
+        It is "stopped" or "stuck" if any partition is, because the group makes no full progress.
+        """
         owners = [line.owner for line in self.lines if line.owner]
         if not owners:
-            return "nobody"
+            return UNOWNED
+        verdicts = {line.verdict for line in self.lines}
+        if hindered := [verdict for verdict in (STOPPED, STUCK) if verdict in verdicts]:
+            return hindered[0]
         if len(owners) < len(self.lines) or any(line.successor for line in self.lines):
             return "moving"
         counts = [owners.count(host) for host in self.hosts]
@@ -154,6 +168,8 @@ def partition_row(
         lag=lag,
         lag_s=lag_s_of(properties, checkpoint, lag),
         verdict=verdict_of(properties, live_row, checkpoint, lag, before),
+        offset=checkpoint.offset if checkpoint is not None else None,
+        lease_age_s=live_row.age_s if live_row else None,
     )
 
 
@@ -190,12 +206,18 @@ def verdict_of(
         return LOST
     if live_row is None:
         return NO_OWNER
+    if live_row.state in (STOPPED, STUCK):
+        return live_row.state
+    if live_row.state == model.RESUME:  # until the owner has read it
+        return STOPPED
     if live_row.successor:
         return MOVING
     if properties.last_sequence < 0:
         return IDLE
     if checkpoint is None or not checkpoint.has_position:
         return UNREAD
+    if live_row.state == PAUSED or (live_row.state == BEHIND and lag):
+        return live_row.state
     return progress(lag, sequence, before)
 
 

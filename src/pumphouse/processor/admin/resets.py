@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pumphouse.client.base import PartitionProperties
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST, Event, Position
-from pumphouse.leases.model import Checkpoint, Group, Listing
+from pumphouse.leases.model import Checkpoint, Group, Listing, Ownership
 
 BEGINNING = "-1"
 
@@ -48,14 +48,24 @@ class Change:
 
     @property
     def effect(self) -> str:
-        """The effect in words; empty if it cannot be counted."""
+        """The effect in words: the number of events, or the position if they cannot be counted."""
         if self.before.sequence is None or self.after.sequence is None:
-            return "" if self.moves else "stays"
+            verb = "starts" if self.before.offset is None else "continues"
+            return f"{verb} at {next_event_text(self.after)}" if self.moves else "stays"
         distance = self.after.sequence - self.before.sequence
         if distance == 0:
             return "stays"
         events = f"{abs(distance):,} event{'' if abs(distance) == 1 else 's'}"
         return f"skips {events}" if distance > 0 else f"re-reads {events}"
+
+
+def next_event_text(checkpoint: Checkpoint) -> str:
+    """The event that is read after a checkpoint, in words."""
+    if checkpoint.offset == BEGINNING:
+        return "the beginning"
+    if checkpoint.sequence is None:
+        return f"the event after offset {checkpoint.offset}"
+    return f"event {checkpoint.sequence + 1:,}"
 
 
 def shifted_position(
@@ -116,8 +126,25 @@ def change(current: Checkpoint | None, group: Group, partition: str, to: ResetPo
     return Change(before, after)
 
 
-def live_owners(listing: Listing, lease_s: float, partitions: Iterable[str]) -> list[str]:
-    """The live owners: they would continue from the old checkpoint and overwrite the new one."""
+def live_rows(listing: Listing, lease_s: float, partitions: Iterable[str]) -> list[Ownership]:
+    """The rows of these partitions that a live host owns."""
     chosen = set(partitions)
     rows = (row for row in listing.ownerships if row.partition in chosen)
-    return sorted({row.owner for row in rows if row.owner and not row.expired(lease_s)})
+    return [row for row in rows if row.owner and not row.expired(lease_s)]
+
+
+def live_owners(listing: Listing, lease_s: float, partitions: Iterable[str]) -> list[str]:
+    """The live owners of these partitions."""
+    return owners_of(live_rows(listing, lease_s, partitions))
+
+
+def owners_of(rows: Iterable[Ownership]) -> list[str]:
+    return sorted({row.owner for row in rows})
+
+
+def overwrites(row: Ownership) -> bool:
+    """Whether its owner would overwrite a moved checkpoint: an official SDK, which has no epoch.
+
+    A host of this package is refused when it writes the next checkpoint, and follows.
+    """
+    return row.epoch == 0

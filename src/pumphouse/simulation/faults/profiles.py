@@ -1,4 +1,4 @@
-"""Fault profiles: which faults are injected, and how often. Faults are rates by kind.
+"""Fault profiles: which faults are injected, and how often. `Faults` has a rate for each kind.
 
 parse_faults -> Faults -> fleet (per hour), store (per call), handler (per batch)
                 ^^^^^^ this module
@@ -31,7 +31,7 @@ PER_BATCH = ("handler_slow", "handler_stuck", "handler_raises", "poison")
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Rates by kind. Those of hosts are per hour of the whole fleet, the others probabilities."""
+    """Rates by kind: per hour of the whole fleet, or a probability per store call or batch."""
 
     # Per hour, in the fleet.
     crash: float = 0.0  # a host dies and starts again later, with the same name or a new one
@@ -82,7 +82,7 @@ class Faults:
         return float(sum(getattr(self, name) for name in PER_HOUR))
 
     def draw_event(self, rng: Random) -> str:
-        """The kind of the next hourly fault."""
+        """The kind of the next fault of the fleet, chosen by the rates per hour."""
         drawn = rng.random() * self.per_hour
         for name in PER_HOUR:
             drawn -= getattr(self, name)

@@ -22,8 +22,8 @@ class CheckpointChecks(FleetState):
         partition = checkpoint.partition
         age_s = self.now_s - self.partition(partition).lease_sent_s.get(process, 0.0)
         if age_s > self.options.lease_s + TOLERANCE_S and not process.dead:
-            late = f"{age_s:.3f} s after its last lease"
-            text = f"{process} writes the checkpoint of {partition} {late}"
+            late = f"{age_s:.3f} s after it last renewed its lease"
+            text = f"{process} writes the checkpoint of {partition}, {late}"
             self.add_violation("I1", text, partition)
 
     def checkpoint_written(
@@ -38,15 +38,15 @@ class CheckpointChecks(FleetState):
             self.add_violation("I1", text, name)
         writer = partition.checkpoint_writers.setdefault(epoch, process)
         if writer is not process and not writer.dead:
-            text = f"{process} and {writer} both write checkpoints of {name} with {epoch}"
+            text = f"{process} and {writer} both write checkpoints of {name}, epoch {epoch}"
             self.add_violation("I1", text, name)
         if partition.owners.get(epoch) != process.name:
-            text = f"{process} writes the checkpoint of {name} with {epoch}, not its epoch"
+            text = f"{process} writes the checkpoint of {name}, but epoch {epoch} is not its own"
             self.add_violation("I1", text, name)
         reached = -1 if before is None or before.sequence is None else before.sequence
         sequence = self.checkpointed(name)
         if sequence < reached:
-            text = f"checkpoint of {name} back from {reached} to {sequence}"
+            text = f"the checkpoint of {name} goes back from {reached} to {sequence}"
             self.add_violation("I5", text, name)
         if sequence > partition.handled:
             text = (
@@ -74,7 +74,7 @@ class CheckpointChecks(FleetState):
             text = f"{process} reads {name} with epoch {epoch}, which belongs to {owner}"
             return self.add_violation("I1", text, name)
         if checkpoint is None or checkpoint.epoch < epoch:
-            text = f"{process} reads {name} with {epoch} before it has stamped the checkpoint"
+            text = f"{process} reads {name}, epoch {epoch}, before it has stamped the checkpoint"
             return self.add_violation("I15", text, name)
         if checkpoint.epoch > epoch:
             return None  # a later owner has stamped it and fences this one off

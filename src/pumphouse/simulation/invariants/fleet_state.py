@@ -18,7 +18,10 @@ TOLERANCE_S = 0.05  # for clocks that run a little fast or slow
 
 
 class FleetState:
-    """The state of a simulated fleet as its checks see it."""
+    """The state of a simulated fleet as its checks see it.
+
+    `grabs` is set if the strategy takes held partitions without a hand-over.
+    """
 
     def __init__(self, history: History, options: ProcessorOptions, *, grabs: bool) -> None:
         self.history, self.options, self.grabs = history, options, grabs

@@ -1,4 +1,4 @@
-"""Checks of handler calls: order, gaps, duplicates and stuck handlers (I0, I2, I3, I4, I6, I11).
+"""Checks of handler calls: order, gaps, duplicates, stuck handlers (I0, I2-I4, I6, I11, I18).
 
 handlers, hosts -> HandlerChecks -> violations
                    ^^^^^^^^^^^^^ this module
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pumphouse.errors import HandlerStuck
+from pumphouse.errors import EventsExpired, HandlerStuck, PoisonEvent
 from pumphouse.events import Event
 from pumphouse.processor.options import STOP, ProcessorOptions
 from pumphouse.simulation.history import History
@@ -53,6 +53,9 @@ class HandlerChecks(RowChecks):
         if term is None or term.client is not call.client:
             term = partition.terms[call.process] = TermRecord(call.client, call.first)
             self._check_first_call(partition, call)
+            if (reached := self.checkpointed(name)) >= 0:
+                self._check_reported(partition, call, reached + 1)
+        self._check_reported(partition, call, term.expected)
         term.expected = max(term.expected, min(call.first, partition.first_retained))
         if term.expected < call.first:
             term.expected = min(call.first, partition.next_expected(term))
@@ -72,8 +75,17 @@ class HandlerChecks(RowChecks):
             text = f"{call.process} handles {call.first} of {name} again; checkpoint {reached}"
             self.add_violation("I6", text, name)
         if call.first > partition.handled + 1:
-            text = f"{call.process} starts {name} at {call.first}; {partition.handled} was last"
+            last = f"the last event handled is {partition.handled}"
+            text = f"{call.process} starts {name} at {call.first}; {last}"
             self.add_violation("I3", text, name)
+
+    def _check_reported(self, partition: PartitionRecord, call: HandlerCall, first: int) -> None:
+        """The host must have reported the events that retention removed before this call."""
+        end = min(call.first, partition.first_retained)
+        missing = partition.first_unreported(call.process, first, end)
+        if missing is not None:
+            text = f"{call.process} gets {call.first} of {call.partition}; {missing} has expired"
+            self.add_violation("I18", text, call.partition)
 
     def _check_alone(self, partition: PartitionRecord, call: HandlerCall) -> None:
         for other in partition.running:
@@ -127,7 +139,7 @@ class HandlerChecks(RowChecks):
         return options.poison.then == STOP or self.now_s - raised_s <= retried_s
 
     def _ended(self, call: HandlerCall) -> bool:
-        """Remove a running call; returns whether its process lives, so that the call counts."""
+        """Remove a running call. False if its process is dead: the call does not count."""
         self.partition(call.partition).running.remove(call)
         if not call.process.dead:
             self._check_stuck(call)
@@ -140,11 +152,11 @@ class HandlerChecks(RowChecks):
         frozen_s = self.frozen_s.get(call.process, 0.0) - call.frozen_s
         took_s = self.now_s - call.at_s - frozen_s
         batch = (call.process, call.client, call.client.batches_handed_out)
-        # The supervisor checks every quarter of a renewal; a write before that may delay it.
+        # The host's watch checks four times per renewal; a write before a check may delay it.
         check_s = min(options.renew_s, limit_s) / 4 + options.store_s
         # One report per batch is enough, however often its parts are retried and hang again.
         if took_s > limit_s + check_s + 1.0 and batch not in self._reported_stuck:
-            text = f"{call.process} had {call.partition} in hand for {took_s:.1f} s, unreported"
+            text = f"{call.process} handled {call.partition} for {took_s:.1f} s without a report"
             self.add_violation("I11", text, call.partition)
 
     # -- hosts -------------------------------------------------------------------------------------
@@ -159,9 +171,37 @@ class HandlerChecks(RowChecks):
             if (term := self.partition(partition).terms.get(process)) is not None:
                 client = term.client
                 self._reported_stuck.add((process, client, client.batches_handed_out))
-        # A group with a partition comes from that partition's handler.
+        if isinstance(error, PoisonEvent):
+            self._check_poison(process, error)
+        if isinstance(error, EventsExpired) and error.last is not None:
+            losses = self.partition(error.partition).reported_losses
+            losses.setdefault(process, []).append((error.first, error.last))
+        # An ExceptionGroup that is reported for a partition was raised by the partition's handler.
         if isinstance(error, ExceptionGroup) and partition is None:
             self.add_violation("I0", f"{process} failed: {error!r} {error.exceptions!r}")
+
+    def _check_poison(self, process: HostProcess, error: PoisonEvent) -> None:
+        """Only an event on which its handler raises may become poison."""
+        record = self.partition(error.partition)
+        if self.handler_failed is None and error.sequence not in record.poison | record.broken:
+            text = f"{process} calls event {error.sequence} of {error.partition} poison"
+            self.add_violation("I16", text, error.partition)
+
+    def checkpoint_raised(self, process: HostProcess, partition: str, error: Exception) -> None:
+        """A checkpoint of the user's code has raised, though the partition is not lost."""
+        if not process.dead:
+            text = f"a handler of {process} got {type(error).__name__} from its checkpoint"
+            self.add_violation("I16", text, partition)
+
+    def loop_left(self, process: HostProcess, partition: str) -> None:
+        """The loop of the user over this partition ends with an exception."""
+        self.figures.left_early += 1
+        if (term := self.partition(partition).terms.get(process)) is not None:
+            term.left = True
+
+    def broken(self, partition: str, sequence: int) -> None:
+        """An event on which the handler raises, until the handler is repaired."""
+        self.partition(partition).broken.add(sequence)
 
     def poisoned(self, partition: str, sequence: int) -> None:
         """An event that no handler can handle: it is skipped, and counts as handled."""
@@ -183,5 +223,6 @@ class HandlerChecks(RowChecks):
         """Forget the terms and leases of this process."""
         for partition in self.partitions.values():
             partition.terms.pop(process, None)
+            partition.reported_losses.pop(process, None)
             partition.lease_sent_s.pop(process, None)
             partition.lease_epoch.pop(process, None)

@@ -20,15 +20,17 @@ INVARIANTS = {
     "I3": "no gaps: every event after the start position is handled",
     "I4": "order within a partition",
     "I5": "a checkpoint never passes an event that was not handled, and never goes back",
-    "I6": "duplicates: none on a clean move, nothing from before the checkpoint ever",
-    "I7": "after the last change the fleet is soon within one of even, and then rests",
+    "I6": "a clean move causes no duplicates; events before the checkpoint never come again",
+    "I7": "after a change, shares soon differ by at most one, and then nothing moves",
     "I8": "an unowned partition is claimed within a lease and an interval",
     "I9": "every live host gets its share",
     "I10": "calls to the store stay within their budget",
     "I11": "a partition whose handler is stuck is reported",
     "I12": "a hand-over never outlives its deadline",
     "I13": "stop() ends in time, and leaves no row in the host's name",
-    "I15": "the position is settled before the first event is read",
+    "I15": "the start position is final before the first event is read",
+    "I16": "a failure of the store or the hub in a handler never counts as the handler's failure",
+    "I18": "expired events after the checkpoint are reported before later events are handled",
 }
 
 
@@ -67,6 +69,7 @@ class TermRecord:
     expected: int  # the next event that must come
     handled: int = -1  # the last event that was handled
     handled_s: float = 0.0  # when it was handled
+    left: bool = False  # the user's own loop has raised
 
 
 @dataclass(slots=True)
@@ -91,8 +94,12 @@ class PartitionRecord:
     # When a write of its checkpoint last failed, by process.
     checkpoint_failed_s: dict[HostProcess, float] = field(default_factory=dict)
     poison: set[int] = field(default_factory=set)  # events that no handler can handle
+    # Events on which a handler raises until an operator has repaired it.
+    broken: set[int] = field(default_factory=set)
     first_retained: int = 0  # the oldest event that retention has left
-    user_raised_s: float | None = None  # when the user's handler raised, until one succeeds
+    # Missing events as reported, from the first to the last, by process.
+    reported_losses: dict[HostProcess, list[tuple[int, int]]] = field(default_factory=dict)
+    user_raised_s: float | None = None  # when the user's handler raised; None after a success
     uncheckpointed_s: float | None = None  # since when a handled event is in no checkpoint
 
     def mark_handled(self, first: int, last: int) -> int:
@@ -107,6 +114,14 @@ class PartitionRecord:
             self.handled += 1
             self.handled_beyond.discard(self.handled)
         return duplicates
+
+    def first_unreported(self, process: HostProcess, first: int, end: int) -> int | None:
+        """The first missing event from `first` to before `end` that this process did not report."""
+        reported = self.reported_losses.get(process, [])
+        for number in range(first, end):
+            if number not in self.poison and not any(a <= number <= b for a, b in reported):
+                return number
+        return None
 
     def next_expected(self, term: TermRecord) -> int:
         """The next event of a term if every poisoned event before it is skipped."""
@@ -128,7 +143,8 @@ class Figures:
     expired: int = 0  # events that retention removed before they were handled
     batches: int = 0
     left_early: int = 0  # loops that ended because a handler raised
-    by_hand: int = 0  # checkpoints that handlers wrote themselves
+    by_hand: int = 0  # checkpoints that user code wrote itself
+    resumed: int = 0  # partitions that an operator resumed after poison had stopped them
     worst_gap_s: float = 0.0  # the longest time between sending and handling an event
     stuck_reports: int = 0
     reports: Counter[str] = field(default_factory=Counter)

@@ -35,7 +35,7 @@ class RowChecks(FleetState):
         if row.owner and row.owner != owner:
             if row.epoch <= epoch:
                 change = f"from {owner or '(none)'} to {row.owner}"
-                text = f"{row.partition} goes {change}, epoch {row.epoch}"
+                text = f"{row.partition} goes {change}, and the epoch from {epoch} to {row.epoch}"
                 self.add_violation("I1", text, row.partition)
             self._owner_changed(partition, process, owner, row)
         elif not row.owner:
@@ -63,13 +63,13 @@ class RowChecks(FleetState):
     def row_granted(self, process: HostProcess, row: Ownership, sent_s: float) -> None:
         """A host received the grant of its own write: its lease counts from when it was sent.
 
-        A renewal received after the lease expired does not restore it. One that was sent after
-        that starts a new term.
+        A renewal whose grant arrives after the lease has expired does not restore the lease. A
+        write that is sent after the lease has expired starts a new term.
         """
         partition = self.partition(row.partition)
         since_s = partition.lease_sent_s.get(process, 0.0)
         epoch = partition.lease_epoch.get(process, 0)
-        # By the host's own clock, which may be slow: the host cannot know better.
+        # The host measures its lease with its own clock, which may be slow.
         lease_s = self.options.lease_s * (1 + DRIFT_MAX)
         late = row.epoch == epoch and sent_s < since_s + lease_s <= self.now_s
         if row.owner == process.name and not late:
@@ -122,7 +122,7 @@ class RowChecks(FleetState):
         before: Ownership | None,
         row: Ownership,
     ) -> None:
-        """The owner itself releases or hands over: no batch may run, and none be uncheckpointed."""
+        """An owner gives a partition up only when all its batches are handled and checkpointed."""
         if any(call.process is process for call in partition.running):
             receiver = row.owner or "(none)"
             text = f"{process} gives {row.partition} to {receiver} with a batch in hand"
@@ -150,11 +150,12 @@ class RowChecks(FleetState):
     def _must_be_checkpointed(
         self, partition: PartitionRecord, term: TermRecord, process: HostProcess
     ) -> bool:
-        """Whether no store fault since the last batch can explain a missing checkpoint.
+        """Whether the handled events must be in the checkpoint.
 
-        A handler that raised after that batch is not an excuse: what it had handled counts. A host
-        that received a refusal without the current row assumes that the partition is lost. Then any
-        fault since its last renewal is an excuse.
+        They need not be there if a store fault since the last batch explains it. A handler that
+        raised after that batch does not explain it. A host that received a refusal without the
+        current row assumes that the partition is lost: then any fault since its last renewal
+        explains it.
         """
         failed_s = max(
             partition.checkpoint_failed_s.get(process, 0.0),
@@ -162,7 +163,9 @@ class RowChecks(FleetState):
         )
         lost = term.client.reason is StopReason.LOST
         since_s = partition.lease_sent_s.get(process, 0.0) if lost else term.handled_s
-        return self.options.checkpoints.on and failed_s < since_s
+        # If the user's loop has raised, no checkpoint is written when the term ends.
+        written_at_end = self.options.checkpoint_on_stop and not term.left
+        return (written_at_end or self.options.checkpoints.on) and failed_s < since_s
 
     def check_owner(self, process: HostProcess, partition_id: str, epoch: int) -> None:
         """A handler is called with this epoch: its host must be the owner (I1, I12)."""
@@ -172,9 +175,9 @@ class RowChecks(FleetState):
         if partition.owners.get(epoch) != process.name:
             owner = partition.owners.get(epoch, "(none)")
             return self.add_violation("I1", f"{call}, which belongs to {owner}", partition_id)
-        user = partition.owner_processes.setdefault(epoch, process)
-        if user is not process and not user.dead:
-            return self.add_violation("I1", f"{call}, and so does {user}", partition_id)
+        owner_process = partition.owner_processes.setdefault(epoch, process)
+        if owner_process is not process and not owner_process.dead:
+            return self.add_violation("I1", f"{call}, and so does {owner_process}", partition_id)
         age_s = now_s - partition.lease_sent_s.get(process, 0.0)
         if age_s > self.options.lease_s + TOLERANCE_S:
             text = f"{call}, {age_s:.3f} s after its last granted write"

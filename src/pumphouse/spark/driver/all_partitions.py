@@ -7,6 +7,7 @@ Spark -> StreamReader -> AllPartitionsDriver -> Planner -> TaskPartition
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 
 from pumphouse.clock import now_ms
 from pumphouse.leases.model import Group
@@ -17,12 +18,27 @@ from pumphouse.spark.driver.base import (
     TaskPartition,
     make_task,
     newest_positions,
+    planned_hub,
     run_epoch,
 )
+from pumphouse.spark.driver.guard import GroupGuard
+from pumphouse.spark.generation import created_in, is_recreated, with_created
 from pumphouse.spark.lag.mirror import BackgroundMirror, CheckpointMirror
 from pumphouse.spark.lag.task_reports import ReportListener
-from pumphouse.spark.offsets import Span, assign_to_tasks, from_json, split_span, to_json
+from pumphouse.spark.offsets import (
+    Offsets,
+    Span,
+    assign_to_tasks,
+    count_events,
+    from_json,
+    order,
+    split_span,
+    to_json,
+)
 from pumphouse.spark.options import SourceOptions
+from pumphouse.spark.planner import HubSnapshot
+from pumphouse.spark.read.same_hub import PlannedHub
+from pumphouse.spark.read.siblings import BATCH_EPOCH, query_of
 from pumphouse.spark.tenancy.journal import check_not_shared
 
 
@@ -33,40 +49,78 @@ class AllPartitionsDriver:
         self.options = options
         self._epoch = run_epoch()
         self.run = QueryRun(options, self._epoch if options.reading.exclusive else None)
+        self._guard = GroupGuard(self.run.hub_state, options.group)
+        self._guarded: Offset | None = None  # the batch after which the guard was attached
+        self._ends = False  # AvailableNow: the run ends with a batch that is empty
+        self._end: Offset | None = None  # of the batch with this epoch
+        self._name = f"spark-{token_hex(4)}"  # of readers whose query is not known
         self._mirror = BackgroundMirror(checkpoint_mirror(options)) if options.store else None
 
     def initial_offset(self) -> Offset:
         snapshot = self.run.hub_state.snapshot()
         start = self.run.planner.initial_offsets(snapshot, now_ms(self.run.clock))
-        return to_json(self.run.hub, start)
+        return self._journal(start, snapshot)
+
+    def _journal(self, offsets: Offsets, snapshot: HubSnapshot) -> Offset:
+        return with_created(to_json(self.run.hub, offsets), snapshot.created_ms)
 
     def default_limit(self) -> int:
         return self.run.default_limit()
 
     def latest_offset(self, start: Offset, rows: int | None, everything: bool = False) -> Offset:
         check_not_shared(start)
-        snapshot = self.run.hub_state.refresh()
+        self._guard.check()
+        if start == self._end and start != self._guarded:
+            self._guarded = start
+            self._hold_group(start)
+        snapshot = self.run.refresh(blocks=everything or self._ends)
+        if snapshot is None:
+            return start
         offsets = from_json(self.run.hub, start)
-        statistics, now_s = self.run.statistics(len(offsets)), self.run.clock.monotonic()
+        snapshot = self.run.hub_state.without_frozen(snapshot, offsets)
+        statistics, now_s = self.run.statistics(offsets, snapshot), self.run.clock.monotonic()
+        rows = self.run.limit(start, rows, len(offsets))
         end = self.run.planner.plan_end(
-            offsets, rows, snapshot, now_s, statistics, everything=everything
-        )
-        return to_json(self.run.hub, end)
+            offsets, rows, snapshot, now_s, statistics,
+            everything=everything, created_ms=created_in(start),
+        )  # fmt: skip
+        if end == offsets and not is_recreated(created_in(start), snapshot.created_ms):
+            return start  # also its text must stay the same: Spark would run an empty batch
+        journal = self._journal(end, snapshot)
+        self.run.size.planned(journal, count_events(offsets, end), now_s)
+        return journal
 
     def report(self) -> Offset:
         return self.run.report()
 
     def end_at_newest(self) -> None:
-        self.run.planner.end_at_newest(self.run.hub_state.refresh())
+        self._ends = True
+        self.run.end_at_newest()
 
     def tasks(self, start: Offset, end: Offset, columns: ColumnSelection) -> list[TaskPartition]:
         check_not_shared(end)
         snapshot = self.run.hub_state.snapshot()
         offsets = from_json(self.run.hub, start), from_json(self.run.hub, end)
-        spans = self.run.planner.plan_spans(*offsets, snapshot)
-        self._epoch += 1
-        epoch = self._epoch if self.options.reading.exclusive else None
-        return make_tasks(self.options, columns, spans, epoch, self.run.reports)
+        created_ms = created_in(start), created_in(end)
+        spans = self.run.planner.plan_spans(*offsets, snapshot, created_ms)
+        epoch = self._epoch_of(end) if self.options.reading.exclusive else None
+        planned = planned_hub(snapshot)
+        return make_tasks(
+            self.options, columns, spans, epoch, self.run.reports, planned, self._name
+        )
+
+    def _hold_group(self, end: Offset) -> None:
+        """After a batch: keep older queries away, and notice newer ones."""
+        reader = self.run.reports.reader if self.run.reports is not None else ""
+        if query_of(reader) and self.options.reading.exclusive:
+            partition = min(from_json(self.run.hub, end), key=order)
+            self._guard.hold(partition, self._epoch + BATCH_EPOCH - 1, reader)
+
+    def _epoch_of(self, end: Offset) -> int:
+        """The epoch of the batch that ends here: the same for all scans of the batch."""
+        if end != self._end:
+            self._epoch, self._end = self._epoch + BATCH_EPOCH, end
+        return self._epoch
 
     def committed(self, end: Offset) -> None:
         """Mirror the positions that are known; a store that fails does not fail the query."""
@@ -98,12 +152,14 @@ def make_tasks(
     spans: Sequence[Span],
     epoch: int | None,
     reports: ReportListener | None = None,
+    planned: PlannedHub | None = None,
+    name: str = "spark",
 ) -> list[TaskPartition]:
     """Tasks that read these spans; with `minPartitions` several may read one partition."""
     if options.tasks_min is not None and spans:
         pieces_per_span = -(-options.tasks_min // len(spans))
         spans = [piece for span in spans for piece in split_span(span, pieces_per_span)]
     return [
-        TaskPartition(make_task(options, columns, task_spans, epoch, reports))
+        TaskPartition(make_task(options, columns, task_spans, epoch, reports, name, planned))
         for task_spans in assign_to_tasks(spans, options.partitions_per_task)
     ]

@@ -11,38 +11,43 @@ partitions, `TenantDriver` those that the query owns.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
 from pumphouse.clock import Clock, SystemClock, now_ms
-from pumphouse.spark.driver.hub_state import HubState
+from pumphouse.spark.driver.batch_size import NO_LIMIT, BatchSize
+from pumphouse.spark.driver.hub_state import HubAway, HubState
 from pumphouse.spark.lag.known_positions import (
     POSITIONS_KEY,
     READER_KEY,
     UNAVAILABLE_KEY,
+    WAITING_KEY,
     KnownPosition,
     reader_name,
 )
 from pumphouse.spark.lag.task_reports import ReportListener, reachable_host
-from pumphouse.spark.offsets import Span, to_json
+from pumphouse.spark.offsets import Offsets, Span, to_json
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import (
     NO_STATISTICS,
     HubSnapshot,
     Planner,
     ReadStatistics,
-    default_limit,
-    partitions_to_read,
 )
+from pumphouse.spark.read.same_hub import PlannedHub
+from pumphouse.spark.read.siblings import BATCH_EPOCH
 from pumphouse.spark.read.task import Task
 
 log = logging.getLogger("pumphouse.spark")
 
 Offset = dict[str, Any]  # as Spark journals it
-# The epochs of a run lie above those of every earlier run: milliseconds, then a counter of batches.
-BATCH_BITS = 12
+NO_EPOCHS: Mapping[str, int] = {}
+# During an outage planning blocks for at most this time: then a trigger ends without a batch, so
+# that the progress of the query shows that it waits.
+PLANNING_WAITS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class SourceDriver(Protocol):
         """How many rows a batch takes if Spark sets no limit."""
 
     def latest_offset(self, start: Offset, rows: int | None, everything: bool = False) -> Offset:
-        """Where the batch ends that begins at `start`; `start` if it reads nothing.
+        """The end of the batch that begins at `start`; `start` itself if it reads nothing.
 
         `rows` is Spark's limit. With `everything` no limit applies.
         """
@@ -104,6 +109,7 @@ class QueryRun:
         self.hub_state = HubState(options, epoch=epoch)
         self.planner = Planner(options, self.hub_state.resolve, log.warning)
         self.reports = ReportListener(self.host) if options.feedback else None
+        self.size = BatchSize(options.limits)
 
     @property
     def hub(self) -> str:
@@ -116,17 +122,49 @@ class QueryRun:
         return reachable_host(connection.host, connection.port)
 
     def default_limit(self) -> int:
-        partitions = partitions_to_read(self.hub_state.snapshot(), self.options.partitions)
-        return default_limit(self.options.limits, len(partitions))
+        return self.options.limits.events or NO_LIMIT
 
-    def statistics(self, partitions: int) -> ReadStatistics:
+    def end_at_newest(self) -> None:
+        self.size.run_ends = True
+        self.planner.end_at_newest(self.hub_state.refresh())
+
+    def limit(self, start: Offset, rows: int | None, partitions: int) -> int | None:
+        """The most events of the next batch; `rows` is Spark's limit."""
+        limits = (rows, self.size.limit(start, partitions, self.clock.monotonic()))
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def statistics(
+        self, start: Offsets, snapshot: HubSnapshot, epochs: Mapping[str, int] = NO_EPOCHS
+    ) -> ReadStatistics:
+        """What tasks reported; for the first batch, the size of the events that it would read.
+
+        `epochs` are those with which a tenant may read.
+        """
         if self.reports is None:
             return NO_STATISTICS
-        return self.reports.statistics(partitions, self.options.limits.acceptable_s)
+        known = self.reports.statistics(len(start), self.options.limits.acceptable_s)
+        if self.options.limits.bytes is None or known.event_bytes is not None:
+            return known
+        waiting = {
+            name: start[name]
+            for name, state in snapshot.partitions.items()
+            if name in start and start[name] <= state.last_sequence and not state.empty
+        }
+        return replace(known, event_bytes=self.hub_state.event_bytes(waiting, epochs))
 
     def read_positions(self) -> dict[str, KnownPosition]:
         """The last event read of each partition, as tasks reported it."""
         return self.reports.positions() if self.reports is not None else {}
+
+    def refresh(self, *, blocks: bool) -> HubSnapshot | None:
+        """What the hub holds now; None if it cannot be reached and the query waits for it.
+
+        With `blocks` this waits until the hub responds: an empty batch would end the query.
+        """
+        try:
+            return self.hub_state.refresh(wait_max_s=None if blocks else PLANNING_WAITS_S)
+        except HubAway:
+            return None
 
     def report(self) -> Offset:
         snapshot = self.hub_state.snapshot()
@@ -146,6 +184,9 @@ class QueryRun:
         }
         if snapshot.unavailable:
             report[UNAVAILABLE_KEY] = list(snapshot.unavailable)
+        waiting = self.hub_state.outage.report(self.clock.monotonic())
+        if waiting is not None:
+            report[WAITING_KEY] = waiting
         return report
 
     def close(self) -> None:
@@ -163,8 +204,23 @@ def newest_positions(snapshot: HubSnapshot) -> dict[str, KnownPosition]:
     }
 
 
+def planned_hub(snapshot: HubSnapshot) -> PlannedHub:
+    """What tasks must know to notice that the hub was re-created."""
+    newest_ms = {
+        name: position.enqueued_ms
+        for name, position in newest_positions(snapshot).items()
+        if position.enqueued_ms is not None
+    }
+    return PlannedHub(snapshot.created_ms, newest_ms)
+
+
 def run_epoch() -> int:
-    return now_ms(SystemClock()) << BATCH_BITS
+    """The first epoch of a run that starts now: higher than those of every earlier run.
+
+    A batch takes longer than 1 ms, so that the batches of a run do not reach the epochs of a later
+    run.
+    """
+    return now_ms(SystemClock()) * BATCH_EPOCH
 
 
 def make_task(
@@ -174,6 +230,7 @@ def make_task(
     epoch: int | None,
     reports: ReportListener | None = None,
     name: str = "spark",
+    planned: PlannedHub | None = None,
 ) -> Task:
     return Task(
         spans=spans,
@@ -186,4 +243,6 @@ def make_task(
         fail_on_data_loss=options.fail_on_data_loss,
         reports=reports.address if reports is not None else None,
         name=name,
+        planned=planned or PlannedHub(),
+        planned_ms=now_ms(SystemClock()),
     )

@@ -14,26 +14,68 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from random import Random
 from typing import Any, TypeVar
 
-from pumphouse.client.base import HubClient, PartitionProperties, ReaderOptions
+from pumphouse.client.base import HubClient, PartitionProperties, Reader, ReaderOptions
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError
-from pumphouse.events import LATEST, Position
+from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, PumphouseError, ReaderEvicted
+from pumphouse.events import LATEST, Event, Position
 from pumphouse.logs import line
 from pumphouse.spark.advice import no_response_error, no_such_group_error, with_advice
 from pumphouse.spark.driver.loop_thread import LoopThread
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SourceOptions
+from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.planner import HubSnapshot
 
 log = logging.getLogger("pumphouse.spark")
 
 T = TypeVar("T")
+RNG = Random()
 REQUESTS_MAX = 32  # partitions whose properties are requested at the same time
-UNRESPONSIVE_S = 10.0  # the wait for one partition under `skip`, and the pause before the next
+# With unavailablePartitions=skip: the time-out for one partition, and the pause before its retry.
+UNRESPONSIVE_S = 10.0
+FROZEN_S = 60.0  # the pause before a partition that returned no events is tried again
+PROBE = 50  # events that are read to learn their size
+NO_EPOCHS: Mapping[str, int] = {}
 CLOSE_S = 10.0
+
+
+def mean_event_bytes(probes: Mapping[str, Sequence[Event]], snapshot: HubSnapshot) -> float | None:
+    """The mean size of events: of some that were read, or of all by their offsets if it is larger.
+
+    Offsets are positions in bytes, except in namespaces with geo-replication.
+    """
+    sizes = [len(event.body) + text_bytes(event) for events in probes.values() for event in events]
+    if not sizes:
+        return None
+    by_offset = [
+        bytes_by_offset(events[0], snapshot.partitions[name])
+        for name, events in probes.items()
+        if events and name in snapshot.partitions
+    ]
+    return max(sum(sizes) / len(sizes), *by_offset, 0.0)
+
+
+def bytes_by_offset(first: Event, state: PartitionProperties) -> float:
+    """The mean size from this event to the newest one; 0 if it is not known."""
+    offset, count = first.offset or "", state.last_sequence - (first.sequence or 0)
+    if count < 1 or not (offset.isdecimal() and state.last_offset.isdecimal()):
+        return 0.0
+    return (int(state.last_offset) - int(offset)) / count
+
+
+def text_bytes(event: Event) -> int:
+    """The approximate size of the properties of an event."""
+    return sum(len(str(name)) + len(str(value)) for name, value in event.properties.items())
+
+
+class HubAway(Exception):
+    """The hub cannot be reached now; the query waits for it."""
 
 
 class HubState:
@@ -60,14 +102,18 @@ class HubState:
         self._idle = False  # the last refresh found nothing new
         self._group_checked = False
         self._retry_s: dict[str, float] = {}  # when to retry a partition that did not respond
+        self.outage = Outage(options.outage_s)
 
     # -- called from other threads ----------------------------------------------------------------
 
-    def refresh(self) -> HubSnapshot:
-        """What the hub holds now."""
+    def refresh(self, *, wait_max_s: float | None = None) -> HubSnapshot:
+        """What the hub holds now.
+
+        During an outage this waits up to `outageTimeout`, or raises HubAway after `wait_max_s`.
+        """
         if self._idle and self._snapshot is not None:
             self._pause(self._refreshed_s + self.options.refresh_s - self.clock.monotonic())
-        snapshot = self.wait(self._read())
+        snapshot = self.wait_patiently(self._read, wait_max_s)
         self._idle = snapshot == self._snapshot
         self._snapshot, self._refreshed_s = snapshot, self.clock.monotonic()
         return snapshot
@@ -82,11 +128,48 @@ class HubState:
 
     def resolve(self, partition: str, position: Position) -> int:
         """The sequence number of the first event at a position; the end if none follows."""
-        return self.wait(self.find_sequence(partition, position))
+        return self.wait_patiently(lambda: self.find_sequence(partition, position))
 
     def close(self) -> None:
         if self._thread.is_open:
             self._thread.close(self._disconnect())
+
+    def wait_patiently(
+        self, work: Callable[[], Coroutine[Any, Any, T]], wait_max_s: float | None = None
+    ) -> T:
+        """As `wait`, but `work` is tried again while the hub cannot be reached."""
+        until_s = None if wait_max_s is None else self.clock.monotonic() + wait_max_s
+        while True:
+            try:
+                value = self.wait(work())
+            except PumphouseError as failed:
+                now_s = self.clock.monotonic()
+                if not self.outage.failed(failed, now_s):
+                    raise
+                self._log_outage(failed)
+                if until_s is not None and now_s >= until_s:
+                    raise HubAway from failed
+                self.sleep(pause_s(self.outage.failures, RNG))
+            else:
+                self._log_recovery()
+                self.outage.succeeded()
+                return value
+
+    def _log_outage(self, failed: PumphouseError) -> None:
+        if self.outage.is_logged():
+            log.warning(
+                "%s",
+                line(
+                    "hub_unreachable", hub=self.options.identity.hub, group=self.options.group,
+                    error=failed, count=self.outage.failures, todo=WAITS,
+                ),
+            )  # fmt: skip
+
+    def _log_recovery(self) -> None:
+        if self.outage.failures:
+            after_s = self.clock.monotonic() - self.outage.since_s
+            hub, count = self.options.identity.hub, self.outage.failures
+            log.warning("%s", line("hub_reached", hub=hub, failures=count, after_s=after_s))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the event loop, no longer than `operationTimeout`."""
@@ -98,6 +181,10 @@ class HubState:
         except PumphouseError as failed:
             raise with_advice(failed, identity) from failed
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start `work` in the event loop, without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+
     # -- in the event loop ------------------------------------------------------------------------
 
     async def _connect(self) -> HubClient:
@@ -106,6 +193,9 @@ class HubState:
             await client.__aenter__()
             self._client = client
         return self._client
+
+    async def open_reader(self, options: ReaderOptions) -> Reader:
+        return await (await self._connect()).reader(options)
 
     async def _disconnect(self) -> None:
         client, self._client = self._client, None
@@ -131,8 +221,10 @@ class HubState:
                     return await self._read_or_skip(client, partition)
                 return await client.partition_properties(partition)
 
+        # The creation time shows whether the hub was re-created since the last request.
         names = await self._partition_names(client)
-        states = dict(zip(names, await asyncio.gather(*map(read, names)), strict=True))
+        hub, answers = await asyncio.gather(client.properties(), asyncio.gather(*map(read, names)))
+        states = dict(zip(names, answers, strict=True))
         failures = {
             name: state for name, state in states.items() if isinstance(state, PumphouseError)
         }
@@ -142,10 +234,10 @@ class HubState:
         available = {
             name: state for name, state in states.items() if isinstance(state, PartitionProperties)
         }
-        return HubSnapshot(available, tuple(failures))
+        return HubSnapshot(available, tuple(failures), hub.created_ms)
 
     async def _check_group(self, client: HubClient) -> None:
-        """Raise if the consumer group does not exist, before a task fails for it.
+        """Raise if the consumer group does not exist, before a task fails because of it.
 
         A reader without an epoch evicts no other. If other readers make the hub refuse it, the
         group exists; if the partition is unavailable, the tasks report it.
@@ -198,10 +290,85 @@ class HubState:
             self._discovered_s = now_s
         return self._partitions
 
+    # -- reading a few events ---------------------------------------------------------------------
+
+    def event_bytes(
+        self, starts: Mapping[str, int], epochs: Mapping[str, int] = NO_EPOCHS
+    ) -> float | None:
+        """The mean size of the events from these positions on; None if there are none."""
+
+        async def probe() -> dict[str, list[Event]]:
+            names = sorted(starts)[:REQUESTS_MAX]
+            reads = (self.first_events(each, starts[each], epochs.get(each)) for each in names)
+            return dict(zip(names, await asyncio.gather(*reads), strict=True))
+
+        events = self.wait_patiently(probe)
+        return mean_event_bytes(events, self.snapshot())
+
+    async def first_events(self, partition: str, start: int, epoch: int | None) -> list[Event]:
+        """Some events from a position on; none if the partition does not return any in time."""
+        client = await self._connect()
+        position = Position("sequence", str(start), inclusive=True)
+        options = ReaderOptions(
+            partition, self.options.group, position, epoch=epoch or self.epoch, prefetch=PROBE
+        )
+        reader = await client.reader(options)
+        try:
+            return await reader.receive(PROBE, UNRESPONSIVE_S)
+        finally:
+            await reader.close()
+
+    def without_frozen(self, snapshot: HubSnapshot, starts: Mapping[str, int]) -> HubSnapshot:
+        """With unavailablePartitions=skip: the partitions that return their next event.
+
+        A partition may answer requests and return no events. If a batch with it were planned, its
+        task would fail, and so would every repetition.
+        """
+        if not self.options.skip_unavailable:
+            return snapshot
+        waiting = {
+            name: starts[name]
+            for name, state in snapshot.partitions.items()
+            if name in starts and starts[name] <= state.last_sequence and not state.empty
+        }
+        frozen = self.wait_patiently(lambda: self._find_frozen(waiting))
+        partitions = {
+            name: state for name, state in snapshot.partitions.items() if name not in frozen
+        }
+        self._snapshot = replace(
+            snapshot, partitions=partitions, unavailable=(*snapshot.unavailable, *frozen)
+        )
+        return self._snapshot
+
+    async def _find_frozen(self, starts: Mapping[str, int]) -> tuple[str, ...]:
+        names = sorted(starts)
+        returned = await asyncio.gather(*(self._returns(name, starts[name]) for name in names))
+        frozen = [
+            name for name, is_returned in zip(names, returned, strict=True) if not is_returned
+        ]
+        for name in frozen:
+            self._retry_s[name] = self.clock.monotonic() + FROZEN_S
+            log.warning(
+                "%s",
+                line(
+                    "partition_skipped", partition=name, error="it returns no events",
+                    todo="check the hub; the partition is read when it returns events again",
+                ),
+            )  # fmt: skip
+        return tuple(frozen)
+
+    async def _returns(self, partition: str, start: int) -> bool:
+        try:
+            return bool(await self.first_events(partition, start, None))
+        except ReaderEvicted:
+            return True  # another reader has it, and so it is not frozen
+        except PumphouseError:
+            return False
+
     async def find_sequence(
         self, partition: str, position: Position, epoch: int | None = None
     ) -> int:
-        """As `resolve`, in the event loop; `epoch` is that of the reader."""
+        """As `resolve`, but called in the event loop. `epoch` is the epoch of the reader."""
         client = await self._connect()
         state = await client.partition_properties(partition)
         if state.ends_before(position):
@@ -211,7 +378,8 @@ class HubState:
         )
         reader = await client.reader(options)
         try:
-            # An event that exists arrives at once; if none arrives, all lie before the position.
+            # An event that exists arrives at once. If none arrives, every event is before the
+            # position.
             events = await reader.receive(1, self.options.reading.receiver_timeout_s)
         finally:
             await reader.close()

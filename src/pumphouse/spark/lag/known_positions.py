@@ -19,11 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY = (
+POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY, WAITING_KEY = (
     "@marks",
     "@unavailable",
     "@tenancy",
     "@reader",
+    "@waiting",
 )
 POSITIONS_MAX = 256  # remembered for each partition
 
@@ -42,8 +43,8 @@ class KnownPosition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The lag of a partition: the unread events, and the age of the last event read compared with
-    the newest one. None if that is not known yet."""
+    """The lag of a partition: the number of unread events, and the seconds between the last event
+    read and the newest event (None if a time is not known yet)."""
 
     partition: str
     events: int
@@ -79,7 +80,7 @@ class SourceProgress:
 
     hub: str
     end: Mapping[str, int]  # the next event to read
-    latest: Mapping[str, int]
+    latest: Mapping[str, int]  # the number after the newest event
     positions: Mapping[str, tuple[KnownPosition, ...]]
     unavailable: tuple[str, ...]
     epochs: Mapping[str, int] = field(default_factory=dict)  # of a tenant, at the end of the batch
@@ -145,7 +146,7 @@ class PositionHistory:
 
     def add(self, positions: Mapping[str, tuple[KnownPosition, ...]]) -> None:
         for partition, new in positions.items():
-            # A position beyond the newest event is of a hub that was re-created since.
+            # A stored position beyond the newest event is older than a re-creation of the hub.
             newest = max((position.sequence for position in new), default=-1)
             old = [each for each in self._positions.get(partition, ()) if each.sequence <= newest]
             known = {position.sequence: position for position in (*old, *new)}
@@ -189,15 +190,15 @@ def partition_lags(source: SourceProgress, history: PositionHistory) -> tuple[Pa
 
 
 def partition_lag(
-    partition: str, following: int | None, latest: int, history: PositionHistory
+    partition: str, next_sequence: int | None, latest: int, history: PositionHistory
 ) -> PartitionLag:
-    unread = max(0, latest - (following or 0))
+    unread = max(0, latest - (next_sequence or 0))
     if not unread:
         return PartitionLag(partition, 0, 0.0)
-    if not following:
+    if not next_sequence:
         return PartitionLag(partition, unread, None)
     newest_ms = history.enqueued_ms(partition, latest - 1)
-    read_ms = history.enqueued_ms(partition, following - 1)
+    read_ms = history.enqueued_ms(partition, next_sequence - 1)
     known = newest_ms is not None and read_ms is not None
     seconds = max(0.0, (newest_ms - read_ms) / 1000) if known else None  # type: ignore[operator]
     return PartitionLag(partition, unread, seconds)

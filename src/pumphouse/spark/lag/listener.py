@@ -4,8 +4,8 @@
     spark.streams.addListener(listener)
 
 Works with classic Spark and with Spark Connect. The lag in events is exact. The lag in seconds is
-the age of the last event read, compared with the newest; times between known events are
-interpolated. It is None until a time is known.
+the time between the last event read and the newest one; times between known events are
+interpolated. It is None until both times are known.
 
     progress of Spark -> EventHubsLagListener -> on_lag, CheckpointMirror
                          ^^^^^^^^^^^^^^^^^^^^ this module
@@ -53,9 +53,9 @@ class EventHubsLagListener(StreamingQueryListener):
     """Reports the lag of every query that reads from a hub.
 
     `on_lag` is called after each batch with a `Lag`; without it a line is logged. `lags` has the
-    last one of each query and hub. With a `store` (as for `pumphouse checkpoints`) the progress of
-    queries that read the hub of `connection` as `group` is written to it after every batch, the
-    last one included.
+    last one of each query and hub. `store` is a store URL. The listener writes the progress of
+    queries that read the hub of `connection` in the consumer group `group` to this store, after
+    every batch.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class EventHubsLagListener(StreamingQueryListener):
         credential: Any = None,
     ) -> None:
         if store and not connection:
-            raise OptionError("store needs a connection too: checkpoints are stored by hub")
+            raise OptionError(
+                "store needs a connection: the connection names the hub of the checkpoints"
+            )
         self.on_lag = on_lag or log_lag
         self.lags: dict[tuple[str, str], Lag] = {}
         self._mirrored: MirroredHub | None = None
@@ -119,7 +121,7 @@ class EventHubsLagListener(StreamingQueryListener):
             self.on_lag(lag)
         except Exception as failed:
             message = line("callback_failed", callback="on_lag", error=failed, todo="fix on_lag")
-            log.warning("%s", message, exc_info=True)
+            log.error("%s", message, exc_info=True)
 
 
 class MirroredHub:
@@ -145,8 +147,8 @@ class MirroredHub:
         lasts = {name: following - 1 for name, following in source.end.items() if following > 0}
         self._epochs = source.epochs
         if source.epochs:
-            # A tenant writes its own checkpoints while it runs. It may not know of the commit of
-            # its last batch, which `finish` writes.
+            # A tenant writes its own checkpoints while it runs, except for its last batch: it may
+            # not know that this batch is committed. `finish` writes that checkpoint.
             self._unknown = lasts
             return
         current = {name: history.at(name, last) for name, last in lasts.items()}

@@ -49,13 +49,15 @@ class CheckpointMirror:
 
         With the `epochs` of a tenant, a checkpoint that a later owner has fenced is not written.
         """
-        new = {
-            name: position for name, position in positions.items() if self.is_new(name, position)
+        new_positions = {
+            partition: position
+            for partition, position in positions.items()
+            if self.is_new(partition, position)
         }
-        if not new:
+        if not new_positions:
             return
         try:
-            asyncio.run(asyncio.wait_for(self.write_all(new, epochs or {}), WRITE_S))
+            asyncio.run(asyncio.wait_for(self.write_all(new_positions, epochs or {}), WRITE_S))
         except (PumphouseError, OSError, TimeoutError) as failed:
             count = self._failures.failed("write", failed)
             if count is not None:
@@ -119,7 +121,7 @@ class BackgroundMirror:
                     continue
 
     def close(self) -> None:
-        """Write what is queued. Bounded."""
+        """Write what is queued, and wait for it no longer than a deadline."""
         try:
             self._queue.put(None, timeout=CLOSE_S)
         except queue.Full:

@@ -45,6 +45,7 @@ class TaskReport:
     # Waiting for the hub and decoding, without the time that Spark needs for the rows.
     seconds: float
     last: KnownPosition | None = None  # the last event read
+    reader: str = ""  # the name of the reader at the hub
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class ReportListener:
         self.address = DriverAddress(host, self._socket.getsockname()[1], self._token)
         self._reports: dict[str, TaskReport] = {}
         self._event_bytes: float | None = None
+        self.reader = ""  # the last name of a reader, which has the id of the query
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="task reports", daemon=True)
         self._thread.start()
@@ -148,26 +150,27 @@ class ReportListener:
     def _listen(self) -> None:
         while True:
             try:
-                task, _ = self._socket.accept()
+                connection, _ = self._socket.accept()
             except OSError:
                 return  # closed
             # Any process may connect and send anything: it must not end this thread.
-            with task, suppress(Exception):
-                self._record(from_line(self._token, read_line(task)))
+            with connection, suppress(Exception):
+                self._record(from_line(self._token, read_line(connection)))
 
     def _record(self, reports: Sequence[TaskReport]) -> None:
         with self._lock:
             for report in reports:
                 self._reports[report.partition] = report
+                self.reader = report.reader or self.reader
                 self._event_bytes = mean_bytes(self._event_bytes, report)
 
 
-def read_line(task: socket.socket) -> bytes:
+def read_line(connection: socket.socket) -> bytes:
     """One line, or what arrives of it before the deadline."""
     line, deadline_s = b"", time.monotonic() + LINE_S
     while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
-        task.settimeout(max(0.001, deadline_s - time.monotonic()))
-        chunk = task.recv(LINE_BYTES_MAX - len(line))
+        connection.settimeout(max(0.001, deadline_s - time.monotonic()))
+        chunk = connection.recv(LINE_BYTES_MAX - len(line))
         if not chunk:
             break
         line += chunk
@@ -224,8 +227,8 @@ class ReportSender:
 
 
 def send(address: DriverAddress, reports: Sequence[TaskReport]) -> None:
-    with socket.create_connection((address.host, address.port), SEND_S) as driver:
-        driver.sendall(to_line(address.token, reports))
+    with socket.create_connection((address.host, address.port), SEND_S) as connection:
+        connection.sendall(to_line(address.token, reports))
 
 
 report_sender = ReportSender()

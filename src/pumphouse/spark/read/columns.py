@@ -50,7 +50,7 @@ def check_columns(schema: StructType) -> tuple[str, ...]:
             )
         if not field.nullable and field.name not in NEVER_NULL:
             raise OptionError(
-                f"the column {field.name} may be null, and the schema has NOT NULL; leave it out"
+                f"the column {field.name} may be null, and the schema has NOT NULL; remove NOT NULL"
             )
     return tuple(schema.names)
 

@@ -69,14 +69,14 @@ class ConnectionPool:
         """Take out and return the connections that were idle for too long."""
         if self._process != os.getpid():  # the sockets belong to the parent process
             self._process, self._idle = os.getpid(), {}
-        idle_limit_s = self._monotonic() - IDLE_S
+        oldest_s = self._monotonic() - IDLE_S
         stale = [
-            entry for idle in self._idle.values() for entry in idle if entry.since_s < idle_limit_s
+            entry for idle in self._idle.values() for entry in idle if entry.since_s < oldest_s
         ]
         self._idle = {
             identity: kept
             for identity, idle in self._idle.items()
-            if (kept := [entry for entry in idle if entry.since_s >= idle_limit_s])
+            if (kept := [entry for entry in idle if entry.since_s >= oldest_s])
         }
         return [entry.client for entry in stale]
 

@@ -1,7 +1,7 @@
 """Runs several iterators at the same time in threads, and yields their items in a fixed order.
 
-Each thread works through one iterator after the other, a few items ahead. The items come out
-iterator after iterator, so their order does not depend on the speed of each.
+Each thread runs one iterator after the other, and is at most a few items ahead of the consumer. The
+items come out iterator after iterator, so their order does not depend on the speed of each.
 
     SpanReader.batches, ... -> read_in_parallel -> items in order
                                ^^^^^^^^^^^^^^^^ this module
@@ -73,8 +73,8 @@ def read_in_parallel(makers: Sequence[Callable[[], Iterator[T]]], threads_max: i
     """All items of all iterators, in order; at most `threads_max` iterators run at a time."""
     stop = threading.Event()
     iterators = [BufferedIterator(make, stop) for make in makers]
-    # Threads take iterators from the front, and so does the loop below: the one that it waits for
-    # is always running.
+    # The threads start the iterators in the order in which the loop below reads them. So the
+    # iterator that the loop waits for is started before all later ones.
     remaining = deque(iterators)
     threads = [
         threading.Thread(target=run, args=(remaining, stop), name="parallel read", daemon=True)

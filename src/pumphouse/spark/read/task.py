@@ -9,13 +9,12 @@ the same each time, so a consumer that numbers the rows gives the same numbers.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from random import Random
 
 import pyarrow as pa
 
@@ -34,8 +33,24 @@ from pumphouse.spark.lag.known_positions import KnownPosition
 from pumphouse.spark.lag.task_reports import DriverAddress, TaskReport, report_sender
 from pumphouse.spark.offsets import DataLoss, Span
 from pumphouse.spark.options import HubIdentity, ReadOptions
+from pumphouse.spark.outages import WAITS, Outage, pause_s
+from pumphouse.spark.process_log import describe_process
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.read.parallel import read_in_parallel
+from pumphouse.spark.read.plugins import call_plugin
+from pumphouse.spark.read.same_hub import PlannedHub, is_suspicious, was_recreated
+from pumphouse.spark.read.siblings import (
+    LONGEST_WAIT_S,
+    SIBLING_S,
+    TENANT_WAIT_S,
+    TaskOrigin,
+    is_guard,
+    is_sibling,
+    taken_error,
+    task_epoch,
+    task_origin,
+    wait_s,
+)
 from pumphouse.spark.tenancy.evictions import (
     FAIL,
     LEAVE,
@@ -43,12 +58,14 @@ from pumphouse.spark.tenancy.evictions import (
     EvictionReport,
     report_eviction,
 )
-from pumphouse.spark.worker import freeze_imported_modules
+from pumphouse.spark.worker import end_quietly_without_consumer, freeze_imported_modules
 
 log = logging.getLogger("pumphouse.spark")
 
+NO_ORIGIN = TaskOrigin()
+RNG = Random()
+
 Batches = Generator[pa.RecordBatch, None, None]
-FIX_PLUGIN = "fix the plugin, or leave metricPlugin out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +84,19 @@ class Task:
     name: str = ""  # of the reader, in messages of the hub to other readers
     epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions that a tenant owns
     evictions: DriverAddress | None = None  # where a tenant's task reports an evicted reader
+    planned: PlannedHub = field(default_factory=PlannedHub)
+    planned_ms: int = 0  # when the batch was planned
 
 
 def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     """All events of the task, span after span; then a report to the driver."""
     reports: list[TaskReport] = []
-    readers = [SpanReader(task, span, reports.append) for span in task.spans]
+    origin = task_origin()
+    describe_process(query=origin.query, hub=task.identity.hub, group=task.group)
+    end_quietly_without_consumer()
+    # The readers of a tenant have the name of its host.
+    by_query = NO_ORIGIN if task.epochs else origin
+    readers = [SpanReader(task, span, reports.append, by_query) for span in task.spans]
     if len(readers) == 1:
         yield from readers[0].batches()
     else:
@@ -87,23 +111,36 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
 class SpanReader:
     """Reads one span, and measures it."""
 
-    def __init__(self, task: Task, span: Span, report: Callable[[TaskReport], None]) -> None:
-        self.task, self.span, self.report = task, span, report
+    def __init__(
+        self,
+        task: Task,
+        span: Span,
+        report: Callable[[TaskReport], None],
+        origin: TaskOrigin = NO_ORIGIN,
+    ) -> None:
+        self.task, self.span, self.report, self.origin = task, span, report, origin
         self.events = self.bytes = 0
         self.seconds = 0.0
         self.last: KnownPosition | None = None
+        self._is_same_hub = False  # the hub has confirmed it
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         options = range_options(self.task)
-        options = replace(options, epoch=self.task.epochs.get(self.span.partition, options.epoch))
+        options = replace(
+            options,
+            epoch=self.task.epochs.get(self.span.partition, options.epoch),
+            receiver_name=self.origin.reader_name(self.task.name) or None,
+        )
         convert = batch_converter(self.task, options.columns)
-        with closing(read_span(self.task, self.span, options)) as batches:
+        with closing(read_span(self.task, self.span, options, self.origin.attempt)) as batches:
             while (batch := self.next_timed(batches)) is not None:
+                if self.is_of_another_hub(batch):
+                    break
                 self.count(batch)
                 yield convert(batch)
-        self.report(
-            TaskReport(self.span.partition, self.events, self.bytes, self.seconds, self.last)
-        )
+        reader = options.receiver_name or ""
+        measured = self.span.partition, self.events, self.bytes, self.seconds, self.last
+        self.report(TaskReport(*measured, reader))
 
     def next_timed(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batch. The time that Spark needs for the rows is not measured."""
@@ -111,6 +148,16 @@ class SpanReader:
         batch = next(batches, None)
         self.seconds += time.monotonic() - started_s
         return batch
+
+    def is_of_another_hub(self, batch: pa.RecordBatch) -> bool:
+        """Whether the hub was re-created; DataLoss if failOnDataLoss=true."""
+        task, partition = self.task, self.span.partition
+        if self._is_same_hub or not is_suspicious(batch, partition, task.planned):
+            return False
+        self._is_same_hub = not was_recreated(task.identity, task.planned)
+        if not self._is_same_hub:
+            report_recreated(task, self.span, self.span.first + self.events)
+        return not self._is_same_hub
 
     def count(self, batch: pa.RecordBatch) -> None:
         self.events += batch.num_rows
@@ -131,24 +178,90 @@ def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
 # -- ranges ---------------------------------------------------------------------------------------
 
 
-def read_span(task: Task, span: Span, options: RangeOptions) -> Batches:
+def read_span(task: Task, span: Span, options: RangeOptions, attempt: int = 0) -> Batches:
     """The events of the span; with failOnDataLoss=false only those that the hub still holds."""
-    remaining = [span]
+    remaining, siblings, guard_epoch = [span], SiblingWait(), 0
+    outage = Outage(task.reading.outage_s, contacted=True)
     while remaining:
         piece = SpanProgress(remaining.pop(0))
         try:
-            with closing(read_with_reconnects(task, piece, options)) as batches:
+            epoch = present_epoch(task, options.epoch, attempt)
+            with_epoch = replace(options, epoch=epoch and max(epoch, guard_epoch))
+            with closing(read_with_reconnects(task, piece, with_epoch)) as batches:
                 yield from batches
         except EventsGone as gone:
             remaining[:0] = spans_around_gap(task, piece, gone)
-        except ReaderEvicted as refused:
-            decision = ask_driver(task, span, options, refused)
+        except ReaderEvicted as evicted:
+            if is_guard(evicted, options.receiver_name or ""):
+                guard_epoch = (evicted.epoch or 0) + 1
+                remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
+                continue
+            if is_own_batch(task, evicted, options, epoch):
+                if piece.next > piece.span.first:
+                    siblings = SiblingWait()
+                siblings.wait(span.partition, TENANT_WAIT_S if task.epochs else LONGEST_WAIT_S)
+                remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
+                continue
+            decision = ask_driver(task, span, options, evicted)
             if decision.action == LEAVE:
                 return
             options = replace(options, epoch=decision.epoch)
             remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
         except PumphouseError as failed:
-            raise with_advice(failed, task.identity) from failed
+            if piece.next > piece.span.first:
+                outage.succeeded()
+            if not outage.failed(failed, time.monotonic()):
+                raise with_advice(failed, task.identity) from failed
+            wait_for_hub(task, span, outage)
+            remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
+
+
+def wait_for_hub(task: Task, span: Span, outage: Outage) -> None:
+    if outage.is_logged():
+        log.warning(
+            "%s",
+            line(
+                "hub_unreachable", hub=task.identity.hub, group=task.group,
+                partition=span.partition, error=outage.error, count=outage.failures, todo=WAITS,
+            ),
+        )  # fmt: skip
+    time.sleep(pause_s(outage.failures, RNG))
+
+
+def present_epoch(task: Task, epoch: int | None, attempt: int) -> int | None:
+    """The epoch for a reader that attaches now; that of a tenant is the epoch of its lease."""
+    if epoch is None or task.epochs:
+        return epoch
+    return task_epoch(epoch, attempt, int(time.time() * 1000) - task.planned_ms, RNG)
+
+
+def is_own_batch(
+    task: Task, evicted: ReaderEvicted, options: RangeOptions, epoch: int | None
+) -> bool:
+    """Whether the other reader is of this batch. A tenant's readers have the epoch of its lease."""
+    if not is_sibling(evicted, options.receiver_name or ""):
+        return False
+    return not task.epochs or evicted.epoch == epoch
+
+
+class SiblingWait:
+    """Waits while another task of the same batch reads the partition."""
+
+    def __init__(self) -> None:
+        self._attempts = 0
+        self._since_s: float | None = None
+
+    def wait(self, partition: str, longest_s: float) -> None:
+        now_s = time.monotonic()
+        self._since_s = self._since_s or now_s
+        if now_s - self._since_s > SIBLING_S:
+            raise PumphouseError(
+                f"partition {partition}: another task of this batch has read it for more than "
+                f"{SIBLING_S:g} s; check whether its executor still runs, or set "
+                "useExclusiveReceiver=false"
+            )
+        time.sleep(wait_s(self._attempts, RNG, longest_s))
+        self._attempts += 1
 
 
 @dataclass(slots=True)
@@ -190,7 +303,7 @@ def read_once(task: Task, piece: SpanProgress, options: RangeOptions) -> Iterato
 
 
 def spans_around_gap(task: Task, piece: SpanProgress, gone: EventsGone) -> list[Span]:
-    """The spans before and after events that the hub no longer holds; DataLoss if not allowed."""
+    """The spans before and after events that the hub has removed; DataLoss if they must exist."""
     if task.fail_on_data_loss:
         raise DataLoss(
             f"{gone}; retention removed them before they were read. Set failOnDataLoss=false to "
@@ -207,6 +320,24 @@ def spans_around_gap(task: Task, piece: SpanProgress, gone: EventsGone) -> list[
     )  # fmt: skip
     parts = Span(span.partition, piece.next, gone.wanted), Span(span.partition, after, span.last)
     return [part for part in parts if part.count > 0]
+
+
+def report_recreated(task: Task, span: Span, first: int) -> None:
+    """Log the events that are lost with the earlier hub; DataLoss if failOnDataLoss=true."""
+    if task.fail_on_data_loss:
+        raise DataLoss(
+            f"hub {task.identity.hub} was re-created while a batch was read: events {first} to "
+            f"{span.last - 1} of partition {span.partition} are gone. Start with a new "
+            "checkpointLocation, or set failOnDataLoss=false to continue without them"
+        )
+    log.warning(
+        "%s",
+        line(
+            "events_skipped", partition=span.partition, first=first, last=span.last - 1,
+            reason="the hub was re-created, failOnDataLoss=false",
+            todo="the next batch reads the new hub from its beginning",
+        ),
+    )  # fmt: skip
 
 
 # -- options and columns --------------------------------------------------------------------------
@@ -254,24 +385,24 @@ def batch_converter(
     return convert
 
 
-# -- evictions and plugins ------------------------------------------------------------------------
+# -- evictions -------------------------------------------------------------------------------------
 
 
 def ask_driver(
-    task: Task, span: Span, options: RangeOptions, refused: ReaderEvicted
+    task: Task, span: Span, options: RangeOptions, evicted: ReaderEvicted
 ) -> EvictionDecision:
-    """The driver's decision after an eviction. Only the task of a tenant can ask; others fail."""
+    """The driver's decision after an eviction. Raises in a task of a query that is not a tenant."""
     if task.evictions is None:
-        raise evicted_error(task, span, refused) from None
-    report = EvictionReport(span.partition, options.epoch or 0, refused.description, refused.epoch)
+        raise evicted_error(task, span, evicted) from None
+    report = EvictionReport(span.partition, options.epoch or 0, evicted.description, evicted.epoch)
     decision = report_eviction(task.evictions, report)
     if decision.action == FAIL:
-        message = f"partition {span.partition}: {refused.description} {decision.reason}"
+        message = f"partition {span.partition}: {evicted.description} {decision.reason}"
         raise PumphouseError(message.rstrip()) from None
     log.warning(
         "%s",
         line(
-            "reader_evicted", partition=span.partition, error=refused.description,
+            "reader_evicted", partition=span.partition, error=evicted.description,
             action=decision.action, reason=decision.reason or None,
             todo="if this repeats, look for another reader of this consumer group",
         ),
@@ -279,22 +410,5 @@ def ask_driver(
     return decision
 
 
-def evicted_error(task: Task, span: Span, refused: ReaderEvicted) -> PumphouseError:
-    return PumphouseError(
-        f"partition {span.partition} of consumer group {task.group} has another reader with a "
-        f"higher epoch: {refused.description}. Give this query a consumer group of its own, or "
-        "set useExclusiveReceiver=false on both"
-    )
-
-
-def call_plugin(name: str, report: TaskReport) -> None:
-    """Call the user's function; its errors are logged and do not fail the task."""
-    module, _, function = name.partition(":")
-    try:
-        plugin: Any = getattr(importlib.import_module(module), function)
-        plugin(report)
-    except Exception as failed:
-        event = line(
-            "plugin_failed", option="metricPlugin", plugin=name, error=failed, todo=FIX_PLUGIN
-        )
-        log.warning("%s", event, exc_info=True)
+def evicted_error(task: Task, span: Span, evicted: ReaderEvicted) -> PumphouseError:
+    return taken_error(task.group, span.partition, evicted)

@@ -2,8 +2,8 @@
 
 Spark plans a batch, journals it, runs its tasks and commits it. Until the commit is known the batch
 is in flight, and none of its partitions is handed over. A partition may be lost between planning
-and reading; after a crash only the journal is left. Then the ownership rows and the checkpoint
-decide whether a range is still ours to read; a range that is not ours is left to its owner.
+and reading, and after a crash only the journal is left. In both cases the ownership rows and the
+checkpoint decide whether a range is still ours to read. Other ranges are left to their owners.
 
     TenantDriver -> plannable, begin, commit -> TenantPartition
     TenantDriver.tasks -> authorise -> epochs for the tasks
@@ -54,7 +54,7 @@ log = logging.getLogger("pumphouse.spark")
 POLL_S = 0.2  # between two reads of the ownership rows, until they show an owner
 UNKNOWN_OWNER = "our lease expired, or another host took it"
 
-# From partition -> sequence number to the positions of those events, as far as they are known.
+# Takes the sequence number of one event of each partition; returns the positions that are known.
 FindPositions = Callable[[Mapping[str, int]], Awaitable[dict[str, KnownPosition]]]
 
 
@@ -239,7 +239,7 @@ class TenantBatches:
                     if partition.is_live:
                         return True
                     row = await self.read_row(partition.name)
-                    if row is not None and self.is_anothers(row):
+                    if row is not None and self.is_owned_by_another(row):
                         return False
                     await self._clock.sleep(POLL_S)
         return False
@@ -247,8 +247,8 @@ class TenantBatches:
     async def _skip(self, partition: TenantPartition, why: str, planned: JournalRange) -> None:
         """Leave a range to the partition's owner, though our journal shows it as read.
 
-        Spark commits the batch without it, so the store is written first; if that fails, so does
-        the batch.
+        Spark commits the batch without this range. So the range is written to the store first; if
+        this write fails, the batch fails.
         """
         await write_skipped(self.store, self.group, self.host, partition.name, planned)
         partition.committed = planned.unread
@@ -258,7 +258,7 @@ class TenantBatches:
         )
         log_loss(partition.loss)
 
-    def is_anothers(self, row: Ownership) -> bool:
+    def is_owned_by_another(self, row: Ownership) -> bool:
         return row.owner not in ("", self.host) and not row.expired(self.tenancy.lease_s)
 
     async def read_row(self, name: str) -> Ownership | None:
@@ -271,12 +271,12 @@ class TenantBatches:
         """What an evicted task does. The ownership row shows who owns the partition."""
         partition = self.partition(report.partition)
         if partition.in_flight is None:
-            return EvictionDecision(LEAVE, "the batch in flight no longer reads it")
+            return EvictionDecision(LEAVE, "the batch in flight no longer reads this partition")
         planned = partition.in_flight.range
         if partition.is_live and await partition.term.confirm():
             return await self._decide_as_owner(partition, planned, report)
         row = await self.read_row(partition.name)
-        if row is None or not self.is_anothers(row):
+        if row is None or not self.is_owned_by_another(row):
             return EvictionDecision(FAIL, f"partition {partition.name} has no known owner yet")
         await self._skip(partition, describe_owner(row), planned)
         return EvictionDecision(LEAVE, describe_owner(row))
@@ -294,7 +294,7 @@ class TenantBatches:
             case "resume":
                 return EvictionDecision(RESUME, epoch=partition.term.epoch)
             case "fail":
-                return EvictionDecision(FAIL, "another task of this query reads it")
+                return EvictionDecision(FAIL, "another task of this query reads this partition")
         refused = ReaderEvicted("amqp:link:stolen", report.description, report.evicting_epoch)
         try:
             epoch = await partition.term.raise_epoch_above(refused)
@@ -316,7 +316,7 @@ class TenantBatches:
         """Look up in the store the owners of the partitions that we lost, and log them."""
         unnamed = self.losses_without_owner()
         for row in (await self.store.list_ownership(self.group)).ownerships:
-            if row.partition in unnamed and self.is_anothers(row):
+            if row.partition in unnamed and self.is_owned_by_another(row):
                 loss = Loss(row.partition, describe_owner(row))
                 self.partition(row.partition).loss = loss
                 log_loss(loss)

@@ -22,9 +22,11 @@ from pumphouse.spark.driver.base import (
     TaskPartition,
     make_task,
     newest_positions,
+    planned_hub,
 )
+from pumphouse.spark.generation import created_in, old_checkpoint_error
 from pumphouse.spark.lag.known_positions import POSITIONS_KEY, TENANCY_KEY, KnownPosition
-from pumphouse.spark.offsets import Span, assign_to_tasks
+from pumphouse.spark.offsets import Span, assign_to_tasks, earliest
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import HubSnapshot, is_unstable, sequence_at
 from pumphouse.spark.tenancy.batches import PlannablePartition
@@ -54,6 +56,8 @@ class TenantDriver:
         self._name = tenancy.host or f"spark-{token_hex(4)}"
         self._ends = False  # AvailableNow: the run ends after the events that the hub holds now
         self._settled = False
+        # Partitions of which the checkpoint is of an earlier hub, and that were started again.
+        self._restarted: set[str] = set()
 
     # -- what Spark asks --------------------------------------------------------------------------
 
@@ -70,15 +74,19 @@ class TenantDriver:
         host.wait(host.batches.planned_after(start))
         self._settle(host)
         plannable = host.wait(host.plannable())
+        rows = self.run.limit(start, rows, len(plannable))
         try:
-            journal = self._plan(host, plannable, rows, everything)
+            created_ms = created_in(start)
+            journal = self._plan(host, plannable, rows, everything, created_ms)
         except BaseException:
-            host.wait(host.begin_nothing())
+            host.wait(host.end_planning())
             raise
         if journal is None:
-            host.wait(host.begin_nothing())
+            host.wait(host.end_planning())
             return start
         end = to_offset(self.run.hub, journal)
+        events = sum(planned.count for planned in journal.ranges.values())
+        self.run.size.planned(end, events, self.run.clock.monotonic())
         host.wait(host.begin_batch(end, journal))
         return end
 
@@ -89,6 +97,8 @@ class TenantDriver:
         epochs = host.wait(host.batches.authorise(end, journal), self._ownership_s)
         snapshot = self.run.hub_state.snapshot()
         spans = assign_to_tasks(journal.spans(), self.options.partitions_per_task)
+        if self.run.planner.is_recreated(journal.created_ms, snapshot):
+            epochs = {}  # all events of the batch are gone
         return [
             self._task(host, columns, task_spans, task_epochs, snapshot)
             for task_spans, task_epochs in keep_task_numbers(spans, epochs)
@@ -104,7 +114,9 @@ class TenantDriver:
     ) -> TaskPartition:
         available = [self.run.planner.check_span(span, snapshot) for span in spans]
         present = tuple(span for span in available if span.count)
-        task = make_task(self.options, columns, present, None, self.run.reports, host.name)
+        task = make_task(
+            self.options, columns, present, None, self.run.reports, host.name, planned_hub(snapshot)
+        )
         return TaskPartition(replace(task, epochs=epochs, evictions=host.evictions))
 
     def report(self) -> Offset:
@@ -122,7 +134,7 @@ class TenantDriver:
 
     def end_at_newest(self) -> None:
         self._ends = True
-        self.run.planner.end_at_newest(self.run.hub_state.refresh())
+        self.run.end_at_newest()
 
     def close(self) -> None:
         if self.host is not None:
@@ -167,13 +179,25 @@ class TenantDriver:
         plannable: Sequence[PlannablePartition],
         rows: int | None,
         everything: bool,
+        created_ms: int | None,
     ) -> Journal | None:
         """What the next batch reads of the partitions we own; None if nothing is new."""
-        snapshot = self.run.hub_state.refresh()
+        snapshot = self.run.refresh(blocks=everything or self._ends)
+        if snapshot is None:
+            return None
         known = {each.name: each for each in plannable if each.name in snapshot.partitions}
-        owned = HubSnapshot({name: snapshot.partitions[name] for name in known})
+        owned = replace(
+            snapshot, partitions={name: snapshot.partitions[name] for name in known}, unavailable=()
+        )
+        recreated = self.run.planner.is_recreated(created_ms, snapshot)
+        for name, each in known.items():
+            if recreated or self._has_old_checkpoint(each, snapshot):
+                first = earliest(snapshot.partitions[name])
+                known[name] = replace(each, position=first)
+                host.wait(host.start_partition(name, first, None))
         start = {name: self._start(host, each, owned) for name, each in known.items()}
-        statistics, now_s = self.run.statistics(len(start)), self.run.clock.monotonic()
+        epochs = {name: each.epoch for name, each in known.items()}
+        statistics, now_s = self.run.statistics(start, owned, epochs), self.run.clock.monotonic()
         planner = self.run.planner
         end = planner.plan_end(start, rows, owned, now_s, statistics, everything=everything)
         start = planner.complete_start(start, owned)
@@ -182,10 +206,28 @@ class TenantDriver:
         ranges = {
             name: JournalRange(start[name], end[name], each.epoch) for name, each in known.items()
         }
-        return Journal(host.name, ranges)
+        return Journal(host.name, ranges, snapshot.created_ms)
+
+    def _has_old_checkpoint(self, partition: PlannablePartition, snapshot: HubSnapshot) -> bool:
+        """Whether a new term would continue at a checkpoint that is older than the hub.
+
+        DataLoss if failOnDataLoss=true.
+        """
+        checkpoint_ms = partition.checkpoint.enqueued_ms if self.tenancy.checkpoints else None
+        created_ms = snapshot.created_ms
+        if None in (checkpoint_ms, created_ms) or checkpoint_ms >= created_ms:  # type: ignore[operator]
+            return False
+        if partition.name in self._restarted:
+            return False
+        if self.options.fail_on_data_loss:
+            raise old_checkpoint_error(
+                self.run.hub, partition.name, partition.checkpoint.sequence, created_ms
+            )
+        self._restarted.add(partition.name)
+        return True
 
     def _start(self, host: TenantHost, partition: PlannablePartition, snapshot: HubSnapshot) -> int:
-        """The next event of a partition; if it is new to the group, as the options say."""
+        """The next event to read. For a partition that is new to the group, the options set it."""
         if partition.position is not None:
             return partition.position
         name, state = partition.name, snapshot.partitions[partition.name]
@@ -208,7 +250,10 @@ class TenantDriver:
     def _event_before(
         self, host: TenantHost, name: str, first: int, snapshot: HubSnapshot
     ) -> KnownPosition | None:
-        """The event before `first`. Its checkpoint keeps a start that might resolve differently."""
+        """The event before `first`, for a checkpoint.
+
+        Without a checkpoint, the option might resolve to another start after a restart.
+        """
         newest = newest_positions(snapshot).get(name)
         if newest is not None and newest.sequence == first - 1:
             return newest

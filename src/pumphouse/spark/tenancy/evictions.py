@@ -2,8 +2,9 @@
 
 Another reader with a higher epoch has taken a partition from a task. If another host owns the
 partition now, the task leaves the rest to it. If the other reader has no right to the partition,
-the driver raises our epoch above it and the task resumes. Only the driver can decide that, with the
-store, and it must know before the batch is committed. So the task waits for the response.
+the driver raises our epoch above that of the other reader, and the task resumes. Only the driver
+can decide that: it reads the store. The batch must not be committed before the decision, so the
+task waits for the response.
 
     task -> report_eviction -> socket -> serve_evictions -> TenantBatches.decide -> response
             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module

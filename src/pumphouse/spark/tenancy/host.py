@@ -43,7 +43,7 @@ log = logging.getLogger("pumphouse.spark")
 T = TypeVar("T")
 CLOSE_S = 20.0
 REPORTS_S = 0.25  # tasks report their last event a moment after they end
-REPORTS_TICK_S = 0.001  # Spark waits meanwhile: every batch is delayed by as much
+REPORTS_TICK_S = 0.001  # Spark waits meanwhile: every batch may be delayed by this time
 TICK_S = 0.02  # between two checks of a condition that is only polled
 COMMITS_S = 0.2  # between two reads of Spark's folder, while another host waits for a partition
 OWNERS_S = 0.5  # between two look-ups of new owners; Spark asks for a report at every poll
@@ -118,11 +118,12 @@ class TenantHost:
             return self.thread.run(work, limit_s)
         except TimeoutError:
             raise ConnectionFailed(
-                f"host {self.name} did not finish within {limit_s:g} s; check the hub and the store"
+                f"host {self.name} did not complete a call within {limit_s:g} s; check the hub and "
+                "the store"
             ) from None
 
     def close(self) -> None:
-        """Write the known checkpoints, release the partitions, leave the group. Bounded."""
+        """Write the known checkpoints, release the partitions, leave the group, within CLOSE_S."""
         self.thread.close(self._leave())
 
     # -- start and stop ---------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class TenantHost:
         )
         await self._engine.start()
         self._server, self.evictions = await serve_evictions(self._listen_on, self.batches.decide)
-        self._running = asyncio.ensure_future(self._engine.run())
+        self._running = asyncio.ensure_future(self._engine.wait())
         self._watching = asyncio.ensure_future(self._watch_commits())
         log.info("%s", line("tenant_started", host=self.name, assignment=self.tenancy.assignment))
 
@@ -152,7 +153,7 @@ class TenantHost:
         self._server.close()
         await self.batches.commit_if(self._is_committed)
         for partition in self.batches.owned():
-            partition.end_batch()  # Spark reports no commit any more
+            partition.end_batch()  # Spark reports no more commits
         if self.tenancy.keeps_partitions:
             await self._write_checkpoints()
         await self.stop_engine(abandon=self.tenancy.keeps_partitions)
@@ -216,8 +217,8 @@ class TenantHost:
     async def begin_batch(self, end: Mapping[str, Any], journal: Journal) -> None:
         self.batches.begin(end, journal)
 
-    async def begin_nothing(self) -> None:
-        """End the planning of a batch that reads nothing."""
+    async def end_planning(self) -> None:
+        """End a planning that gives no batch: it failed, or there is nothing to read."""
         self.batches.end_idle()
 
     # -- positions and commits --------------------------------------------------------------------

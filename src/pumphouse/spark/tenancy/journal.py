@@ -12,9 +12,9 @@ reads the same ranges again, whatever the start of the batch:
 Both the group's checkpoint and our journal show how far a partition was read, and either may be
 behind the other. Two rules join them:
 
-* A range of a committed batch was read, whichever host has owned the partition since; except a
-  range that was left to another owner. Such a range is written to the store before the batch can
-  be committed (see skipped_ranges).
+* The ranges of a committed batch were read, even if another host has owned the partition since. The
+  exception is a range that was left to another owner: it is written to the store before the batch
+  can be committed (see skipped_ranges.py).
 * A replayed batch may read a range if the partition is ours now and the group's checkpoint has not
   passed the start of the range: any new owner would read the same events.
 """
@@ -28,6 +28,7 @@ from typing import Any
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Checkpoint, Ownership
+from pumphouse.spark.generation import created_in, with_created
 from pumphouse.spark.lag.known_positions import TENANCY_KEY
 from pumphouse.spark.offsets import Offsets, Span, from_json, order, to_json
 
@@ -59,6 +60,7 @@ class Journal:
 
     host: str = ""
     ranges: Mapping[str, JournalRange] = field(default_factory=dict)
+    created_ms: int | None = None  # when its hub was created
 
     @property
     def ends(self) -> dict[str, int]:
@@ -87,7 +89,8 @@ def to_offset(hub: str, journal: Journal) -> dict[str, Any]:
         for partition, planned in sorted(journal.ranges.items(), key=lambda item: order(item[0]))
     }
     tenancy = {"host": journal.host, "stretches": ranges}
-    return {**to_json(hub, journal.ends), TENANCY_KEY: tenancy}
+    offset = {**to_json(hub, journal.ends), TENANCY_KEY: tenancy}
+    return with_created(offset, journal.created_ms)
 
 
 def from_offset(hub: str, offset: str | Mapping[str, Any]) -> Journal:
@@ -96,9 +99,8 @@ def from_offset(hub: str, offset: str | Mapping[str, Any]) -> Journal:
     fields = json.loads(offset) if isinstance(offset, str) else offset
     tenancy = fields.get(TENANCY_KEY)
     if tenancy is None:
-        return Journal(
-            "", {partition: JournalRange(last, last) for partition, last in ends.items()}
-        )
+        reads = {partition: JournalRange(last, last) for partition, last in ends.items()}
+        return Journal("", reads, created_in(fields))
     try:
         ranges = {
             str(partition): JournalRange(
@@ -106,7 +108,7 @@ def from_offset(hub: str, offset: str | Mapping[str, Any]) -> Journal:
             )
             for partition, (first, last, epoch) in tenancy["stretches"].items()
         }
-        return Journal(str(tenancy["host"]), ranges)
+        return Journal(str(tenancy["host"]), ranges, created_in(fields))
     except (KeyError, ValueError, TypeError, AttributeError):
         raise OptionError(
             f"invalid {TENANCY_KEY} in the checkpoint: {tenancy!r:.200}; use a new "
@@ -125,11 +127,12 @@ def complete_ranges(start: Journal, end: Journal) -> Journal:
             partition: JournalRange(firsts.get(partition, planned.last), planned.last)
             for partition, planned in end.ranges.items()
         },
+        end.created_ms,
     )
 
 
 def check_not_shared(offset: Mapping[str, Any]) -> None:
-    """Refuse the journal of a tenant to a query that reads all partitions."""
+    """OptionError if a query that reads all partitions has the journal of a tenant."""
     if TENANCY_KEY in offset:
         host = offset[TENANCY_KEY].get("host", "")
         raise OptionError(
@@ -150,14 +153,13 @@ def resume_position(
     `checkpoint` is the group's, `committed` the range that our last committed batch read.
     """
     known = checkpoints and checkpoint.sequence is not None
-    following = checkpoint.sequence + 1 if known else None  # type: ignore[operator]
+    next_sequence = checkpoint.sequence + 1 if known else None  # type: ignore[operator]
     if committed is None:
-        return following
-    if (
-        committed.epoch is None
-    ):  # journalled before the query shared its group: prefer the checkpoint
-        return committed.last if following is None else following
-    return max(committed.last, following or 0)
+        return next_sequence
+    # Without an epoch: journalled before the query shared its group. The checkpoint has priority.
+    if committed.epoch is None:
+        return committed.last if next_sequence is None else next_sequence
+    return max(committed.last, next_sequence or 0)
 
 
 def may_replay(planned: JournalRange, checkpoint: Checkpoint, *, checkpoints: bool = True) -> bool:

@@ -15,6 +15,12 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.spark.catalogue import FIXED
 from pumphouse.spark.option_values import OptionValues
 
+# Stores that hosts in several processes can share, as leases.store_url lists them.
+SHARED_STORES = (
+    "sqlite:///PATH, postgres://USER@HOST/DATABASE, blob://ACCOUNT/CONTAINER, "
+    "bloblease://ACCOUNT/CONTAINER"
+)
+
 ALL = "all"
 # A tenant hands a partition over between batches; strategies that grab partitions do not wait.
 SHARING_STRATEGIES = strategy_forms(grabbing=False)
@@ -82,12 +88,12 @@ def check_combination(values: OptionValues, streaming: bool, exclusive: bool) ->
     if not values.text("store"):
         raise OptionError(
             f"assignment={assignment} needs a store that all hosts of the group share: "
-            "sqlite:///PATH, blob://ACCOUNT/CONTAINER, or a storage connection string"
+            f"{SHARED_STORES}, or a storage connection string"
         )
     if values.text("store").strip().lower().startswith("memory:"):
         raise OptionError(
-            "store=memory: belongs to one process; use sqlite:///PATH or blob://ACCOUNT/CONTAINER, "
-            "which all hosts of the group can reach"
+            f"a store `memory:` belongs to one process; use {SHARED_STORES}, which all hosts of "
+            "the group can reach"
         )
     if not exclusive:
         raise OptionError(
@@ -103,7 +109,7 @@ def check_combination(values: OptionValues, streaming: bool, exclusive: bool) ->
 
 
 def read_host(values: OptionValues) -> str:
-    """The name that other hosts see: `host`, or the query's name if the reader has it."""
+    """The name that other hosts see: `host`, or queryName if it is given to the reader too."""
     if host := values.text("host").strip():
         return host
     query = NOT_IN_HOST_NAMES.sub("-", values.spark_option("queryName")).strip("-")

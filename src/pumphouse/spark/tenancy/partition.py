@@ -56,7 +56,7 @@ class TenantPartition:
         self._state = State.NOT_OWNED
         self._term: PartitionClient | None = None
         self._unwritten: tuple[KnownPosition, int] | None = (
-            None  # the last event committed but not checkpointed, and how many
+            None  # the last committed event without a checkpoint, and the number of such events
         )
         self._writing = False
         self._changed = asyncio.Event()
@@ -110,16 +110,16 @@ class TenantPartition:
     # -- batches ----------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """A batch is being planned: the partition is not handed over before `end_batch`."""
+        """Record that a batch is being planned: no hand-over before `end_batch`."""
         self._apply(Change.BATCH_PLANNED)
 
     def put_in_flight(self, planned: JournalRange) -> None:
-        """The batch in flight reads this range, in the present term."""
+        """Record that the batch in flight reads this range, planned in the present term."""
         self.in_flight = PlannedRange(planned, self.term)
         self.position = planned.last
 
     def end_batch(self) -> None:
-        """No batch in flight reads the partition."""
+        """Record that no batch in flight reads the partition any more."""
         self._apply(Change.BATCH_ENDED)
         self.wake()
 
@@ -138,7 +138,11 @@ class TenantPartition:
             self.position = planned.range.first
 
     def start_at(self, position: int, before: KnownPosition | None) -> None:
-        """Start a partition without a checkpoint; `before` becomes one, to keep the start."""
+        """Start a partition that has no checkpoint.
+
+        `before` is the event before `position`. It is written as the checkpoint, so that the next
+        owner starts at the same event.
+        """
         self.position = position
         if before is not None and self.checkpoints:
             self._unwritten = self._unwritten or (before, 0)

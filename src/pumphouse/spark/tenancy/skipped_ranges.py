@@ -22,17 +22,17 @@ from pumphouse.spark.tenancy.journal import JournalRange
 
 ATTEMPTS = 5
 
-SkippedRange = tuple[str, int, int]  # partition, first event, epoch
+SkippedKey = tuple[str, int, int]  # partition, first event and epoch of a skipped range
 
 
-def skipped_key(partition: str, skipped: JournalRange) -> SkippedRange:
+def skipped_key(partition: str, skipped: JournalRange) -> SkippedKey:
     return partition, skipped.first, skipped.epoch or 0
 
 
 async def read_skipped(
     store: CheckpointStore, group: Group, hosts: Iterable[str]
-) -> set[SkippedRange]:
-    """The last skipped range of each partition, as earlier runs under these names wrote it."""
+) -> set[SkippedKey]:
+    """The last skipped range of each partition, as earlier runs of these hosts wrote it."""
     return {
         (row.partition, row.sequence, row.epoch)
         for host in dict.fromkeys(hosts)

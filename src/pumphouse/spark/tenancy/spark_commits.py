@@ -1,7 +1,8 @@
 """Which batches Spark has committed, read from its checkpoint folder.
 
-A source learns of a commit when Spark plans the next batch, which may be never. Spark's own files
-show it at once: `offsets/N` holds the offsets of batch N, and `commits/N` exists after its commit.
+A source learns of a commit when Spark plans the next batch, which may never happen. Spark's own
+files show the commit at once: `offsets/N` holds the offsets of batch N, and `commits/N` exists
+after its commit.
 
     checkpointLocation (a folder of this machine) -> is_committed
                                                      ^^^^^^^^^^^^ this module

@@ -23,6 +23,9 @@ from pumphouse.spark.options import SinkOptions
 
 PARTITION_NAMES = ("partitionId", "partition")
 COLUMNS = ("body", *PARTITION_NAMES, "partitionKey", "properties")
+# Columns of rows that were read from a hub. The hub that gets the rows sets them again.
+SET_BY_THE_HUB = ("offset", "sequenceNumber", "enqueuedTime", "publisher", "systemProperties")
+STANDARD_NAMES = {name.lower(): name for name in (*COLUMNS, *SET_BY_THE_HUB)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,14 @@ class RowFormat:
     properties_column: str | None
     partition: str | None
     key: str | None
+    body_column: str = "body"
+    was_read: bool = False  # rows of a hub: those with a key have a partition too
 
     def events(
         self, batch: pa.RecordBatch, first_row: int, origin: RowOrigin | None
     ) -> Iterator[tuple[str | None, Event]]:
         """Each row as the partition it goes to (None: the hub chooses) and the event."""
-        bodies = read_bodies(batch, first_row)
+        bodies = read_bodies(batch, first_row, self.body_column)
         partitions = self.column(batch, self.partition_column)
         if partitions is not None and "" in partitions:
             row = first_row + partitions.index("")
@@ -63,9 +68,12 @@ class RowFormat:
             partition = self.partition if partitions is None else partitions[index]
             key = self.key if keys is None else keys[index]
             if partition is not None and key is not None:
-                raise invalid_row(
-                    row, f"has a partition ({partition}) and a key ({key}); one excludes the other"
-                )
+                if self.was_read:
+                    partition = None  # the key chooses it
+                else:
+                    raise invalid_row(
+                        row, f"has a partition ({partition}) and a key ({key}); set one to null"
+                    )
             event_properties = as_properties(row, None if properties is None else properties[index])
             if origin is not None:
                 event_properties = {**event_properties, **origin.properties(row)}
@@ -76,9 +84,9 @@ class RowFormat:
         return None if name is None else batch.column(name).to_pylist()
 
 
-def read_bodies(batch: pa.RecordBatch, first_row: int) -> list[bytes]:
-    """The column body; text is UTF-8 in Arrow, so no row is converted by itself."""
-    column = batch.column("body")
+def read_bodies(batch: pa.RecordBatch, first_row: int, name: str = "body") -> list[bytes]:
+    """The column body. Arrow stores text as UTF-8, so the column is converted as a whole."""
+    column = batch.column(name)
     if column.null_count:
         row = first_row + column.is_null().index(True).as_py()
         raise invalid_row(row, "has no body (null); filter such rows out, or write an empty string")
@@ -108,14 +116,16 @@ def invalid_row(row: int, what: str) -> OptionError:
 
 def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
     """The format of the rows; OptionError if they cannot be written."""
-    types = {column.name: column.dataType for column in schema.fields}
+    types = {standard_name(column.name): column.dataType for column in schema.fields}
+    if len(types) < len(schema.fields):
+        raise OptionError(f"the rows have a column twice: {', '.join(schema.names)}")
     if "body" not in types:
         present = ", ".join(types) or "nothing"
         raise OptionError(
             f"the column body (string or binary) is missing: the rows have {present}. "
             'Add it, for example with to_json(struct("*")).alias("body")'
         )
-    if unknown := [name for name in types if name not in COLUMNS]:
+    if unknown := [name for name in types if name not in (*COLUMNS, *SET_BY_THE_HUB)]:
         raise OptionError(
             f"unknown column {unknown[0]!r}: the sink writes {', '.join(COLUMNS)}. "
             "Drop it, or put it into body or properties"
@@ -129,17 +139,26 @@ def read_row_format(schema: StructType, options: SinkOptions) -> RowFormat:
         raise OptionError("the columns partitionId and partition mean the same; keep one of them")
     if partition_columns and options.partition is not None:
         raise OptionError(
-            f"the option partitionId and the column {partition_columns[0]} exclude each other"
+            f"the option partitionId and the column {partition_columns[0]} exclude each other; "
+            "keep one of them"
         )
     if "partitionKey" in types and options.key is not None:
         raise OptionError("partitionKey is given as an option and as a column; keep one of them")
+    written = {standard_name(name): name for name in schema.names}
     return RowFormat(
-        partition_column=partition_columns[0] if partition_columns else None,
-        key_column="partitionKey" if "partitionKey" in types else None,
-        properties_column="properties" if "properties" in types else None,
+        partition_column=written[partition_columns[0]] if partition_columns else None,
+        key_column=written.get("partitionKey"),
+        properties_column=written.get("properties"),
         partition=options.partition,
         key=options.key,
+        body_column=written["body"],
+        was_read=any(name in types for name in SET_BY_THE_HUB),
     )
+
+
+def standard_name(name: str) -> str:
+    """The name of a column in our spelling: as in SQL, upper and lower case are the same."""
+    return STANDARD_NAMES.get(name.lower(), name)
 
 
 def check_type(name: str, types: dict[str, Any], fits: Callable[[Any], bool]) -> None:

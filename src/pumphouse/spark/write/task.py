@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -32,11 +33,14 @@ from pumphouse.logs import line
 from pumphouse.spark.advice import no_response_error, with_advice
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import HubIdentity, SinkOptions
+from pumphouse.spark.outages import WAITS, Outage, pause_s
+from pumphouse.spark.process_log import describe_process
 from pumphouse.spark.write.rows import RowFormat, RowOrigin
 
 log = logging.getLogger("pumphouse.spark")
 
 CHUNK_ROWS = 10_000  # converted to events at a time: this bounds the memory of a task
+RNG = Random()
 # A message holds events of one key: the more rows are grouped, the fuller the messages.
 KEYED_ROWS, KEYED_BYTES = 50_000, 32 << 20
 
@@ -63,6 +67,8 @@ def write_rows(
     origin: RowOrigin | None,
 ) -> WriteTotals:
     """Send all rows of a task; raise unless the hub acknowledges all of them."""
+    query = origin.query if origin is not None else ""
+    describe_process(query=query, hub=options.identity.hub)
     with asyncio.Runner() as runner:
         writer = TaskWriter(row_format, options, origin)
         runner.run(writer.open())
@@ -175,8 +181,27 @@ class TaskWriter:
         self._slots = asyncio.Semaphore(options.in_flight)
 
     async def open(self) -> None:
-        self._client = await connect_hub(self.options.identity)
+        self._client = await self.connect()
         self._since_s = self.clock.monotonic()
+
+    async def connect(self) -> HubClient:
+        """Connect to the hub; during an outage try again for `outageTimeout`."""
+        outage = Outage(self.options.outage_s, contacted=True)
+        while True:
+            try:
+                return await connect_hub(self.options.identity)
+            except PumphouseError as failed:
+                if not outage.failed(failed, self.clock.monotonic()):
+                    raise
+                if outage.is_logged():
+                    log.warning(
+                        "%s",
+                        line(
+                            "hub_unreachable", hub=self.options.identity.hub, error=failed,
+                            count=outage.failures, todo=WAITS,
+                        ),
+                    )  # fmt: skip
+            await self.clock.sleep(pause_s(outage.failures, RNG))
 
     async def close(self) -> None:
         if self._client is not None:
@@ -186,7 +211,8 @@ class TaskWriter:
     async def write(self, group: Sequence[pa.RecordBatch]) -> None:
         by_partition = self.by_partition(group)
         sends = [self.send(partition, rows) for partition, rows in by_partition.items()]
-        # After a failure the other sends go on: Spark would send cancelled rows a second time.
+        # After a failure the other sends continue to their end: a cancelled send might store rows
+        # after Spark has started the task again.
         for failed in await asyncio.gather(*sends, return_exceptions=True):
             if failed is not None:
                 raise failed
@@ -244,7 +270,7 @@ class TaskWriter:
         return sender
 
     def send_limit_s(self, events: int) -> float:
-        """`sendTimeout` for each message that this number of events may need."""
+        """`sendTimeout` for each message, assuming that a message holds 100 events."""
         return self.options.send_timeout_s * (1 + events // 100)
 
     async def limit_rate(self) -> None:

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pumphouse.errors import StoreError
 from pumphouse.leases.model import Checkpoint, Group, Ownership, confirm, hand_over
 from pumphouse.leases.stores.blob.rows import (
+    METADATA_CHARS_MAX,
     ListedBlob,
+    checked_metadata,
     checkpoint_metadata,
     decoded,
     encoded,
@@ -20,6 +23,7 @@ from pumphouse.leases.stores.blob.rows import (
     read_stamp,
     stamp_metadata,
 )
+from pumphouse.leases.stores.limits import ENQUEUED_MS_MAX
 
 GROUP = Group("house.servicebus.windows.net", "sensors")
 NOW = 1_763_000_000.0
@@ -80,7 +84,7 @@ def test_any_metadata_is_read_without_an_error(metadata: dict[str, str]) -> None
     st.none() | st.integers(0, 2**63 - 1),
     st.none() | st.text("0123456789abc:-", min_size=1),
     st.integers(0, 2**40),
-    st.none() | st.integers(0, 2**50),
+    st.none() | st.integers(0, ENQUEUED_MS_MAX),
 )
 def test_a_checkpoint_survives_a_round_trip(
     sequence: int | None, offset: str | None, epoch: int, enqueued_ms: int | None
@@ -108,6 +112,52 @@ def test_a_stamp_has_an_epoch_and_no_position() -> None:
     assert back == Checkpoint(GROUP, "0", epoch=7, etag="etag")
     assert not back.has_position
     assert read_stamp(GROUP, "0", listed_blob({"epoch": "x"})).epoch == 0
+
+
+# -- values that no SDK writes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"sequencenumber": str(2**63), "offset": "1"},
+        {"sequencenumber": "9" * 5000, "offset": "1"},
+        {"offset": "7" * 1025},
+        {"offset": "1", "epoch": str(2**62 + 1)},
+        {"offset": "1", "epoch": "9" * 40},
+        {"offset": "1", "enqueuedms": "-1"},
+        {"offset": "1", "enqueuedms": "9" * 19},
+    ],
+)
+def test_a_checkpoint_beyond_every_limit_raises_and_names_its_blob(
+    metadata: dict[str, str],
+) -> None:
+    hostile = replace(listed_blob(metadata), name="a/b/checkpoint/0\x1b[31m")
+    with pytest.raises(StoreError, match=r"blob 'a/b/checkpoint/0\\x1b\[31m' has the") as raised:
+        read_checkpoint(GROUP, "0", hostile)
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("metadata", [{"epoch": "9" * 19}, {"deadline": "1e300"}])
+def test_an_ownership_beyond_every_limit_raises_and_names_its_blob(
+    metadata: dict[str, str],
+) -> None:
+    with pytest.raises(StoreError, match="blob 'blob' has the"):
+        read_ownership("0", listed_blob({"ownerid": "a", "successor": "b", **metadata}))
+
+
+def test_a_number_far_below_zero_is_the_position_before_the_first_event() -> None:
+    mark = read_checkpoint(
+        GROUP, "0", listed_blob({"offset": "-1", "sequencenumber": "-" + "9" * 18})
+    )
+    assert (mark.sequence, mark.offset) == (-1, "-1")
+
+
+def test_more_metadata_than_the_service_allows_raises() -> None:
+    blob = listed_blob({"ownerid": "a", "x": "y" * (METADATA_CHARS_MAX - 9)})
+    assert checked_metadata(blob) is blob
+    with pytest.raises(StoreError, match="blob 'blob' has 16385 characters of metadata"):
+        checked_metadata(listed_blob({"ownerid": "a", "x": "y" * (METADATA_CHARS_MAX - 8)}))
 
 
 # -- ownerships -----------------------------------------------------------------------------------
@@ -159,7 +209,7 @@ def test_a_handed_over_row_keeps_its_confirmation_deadline() -> None:
     assert "deadline" not in ownership_metadata(confirm(row), NOW)
 
 
-@pytest.mark.parametrize("rate", ["-1", "inf", "nan", "fast", ""])
+@pytest.mark.parametrize("rate", ["-1", "inf", "nan", "fast", "", "1e300"])
 def test_an_invalid_rate_reads_as_unknown(rate: str) -> None:
     assert read_ownership("0", listed_blob({"ownerid": "a", "rate": rate})).rate is None
 

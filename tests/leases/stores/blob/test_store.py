@@ -61,7 +61,7 @@ async def store(storage: Storage) -> AsyncIterator[BlobStore]:
         yield store
 
 
-# -- what it asks for -----------------------------------------------------------------------------
+# -- requests -------------------------------------------------------------------------------------
 
 
 async def test_a_cycle_costs_one_list_and_one_request_per_row(

@@ -120,10 +120,10 @@ async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "leases.db"
     async with opened(path) as store:
         await first(store)
-        for one in path.parent.iterdir():
-            assert mode_of(one) == 0o600, one
+        for file in path.parent.iterdir():
+            assert mode_of(file) == 0o600, file
     assert mode_of(path.parent) == 0o700
-    assert [one.name for one in path.parent.iterdir()] == ["leases.db"]
+    assert [file.name for file in path.parent.iterdir()] == ["leases.db"]
 
 
 async def test_an_existing_file_keeps_its_mode(path: Path) -> None:
@@ -251,3 +251,23 @@ async def test_a_number_out_of_range_is_refused(path: Path) -> None:
             await store.update_checkpoint(Checkpoint(GROUP, "0", 2**64, "0", 1))
         assert await checkpoints(store) == {}
         await first(store)
+
+
+async def test_a_file_of_an_earlier_version_gets_states_and_stays_usable_by_it(path: Path) -> None:
+    async with opened(path) as store:
+        await first(store)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE ownership DROP COLUMN state")
+        db.commit()
+    async with opened(path) as store:
+        row = await granted(store, renew((await rows(store))["0"], state="stopped"))
+        assert (await rows(store))["0"].state == "stopped"
+        with closing(sqlite3.connect(path)) as db:  # as an earlier version writes it
+            names = [c[1] for c in db.execute("PRAGMA table_info(ownership)") if c[1] != "state"]
+            listed = ", ".join(names)
+            values = db.execute(f"SELECT {listed} FROM ownership").fetchone()
+            marks = ", ".join("?" * len(names))
+            db.execute(f"INSERT OR REPLACE INTO ownership ({listed}) VALUES ({marks})", values)
+            db.commit()
+        listed_row = (await rows(store))["0"]
+        assert (listed_row.owner, listed_row.epoch, listed_row.state) == ("a", row.epoch, "")

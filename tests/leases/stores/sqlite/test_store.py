@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.errors import StoreError
+from pumphouse.errors import StoreUnavailable
 from pumphouse.leases.model import Checkpoint, Unknown, claim, renew
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.leases.contract.calls import first, granted, rows, write
@@ -27,7 +27,7 @@ async def test_a_write_is_unknown_if_the_file_stays_locked(path: Path) -> None:
             assert "leases.db" in outcome.why
             raised = await hasty.update_checkpoint(Checkpoint(GROUP, "0", 1, "1", 1))
             assert isinstance(raised, Unknown)
-            with pytest.raises(StoreError):
+            with pytest.raises(StoreUnavailable):
                 await hasty.beat(GROUP, "a")
             # Readers do not wait for writers.
             assert (await rows(patient))["0"].etag == row.etag
@@ -41,13 +41,13 @@ async def test_a_locked_file_is_named_in_the_error(
     def do_not_wait(db: sqlite3.Connection, until: float) -> None:
         db.execute("PRAGMA busy_timeout = 0")
 
-    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.set_busy_timeout", do_not_wait)
+    monkeypatch.setattr("pumphouse.leases.stores.sqlite.store.set_deadline", do_not_wait)
     async with opened(path) as store:
         with locked(path):
             outcome = await write(store, claim(None, "0", "a"))
             assert isinstance(outcome, Unknown)
             assert "stays locked by another process" in outcome.why
-            with pytest.raises(StoreError, match="stays locked by another process"):
+            with pytest.raises(StoreUnavailable, match="stays locked by another process"):
                 await store.beat(GROUP, "a")
         await first(store)
 
@@ -80,7 +80,7 @@ async def test_a_permanently_locked_file_cannot_be_opened(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match=r"locked|did not respond"):
+        with pytest.raises(StoreUnavailable, match=r"locked|did not respond"):
             async with SqliteStore(path, deadline_s=0.2):
                 pass
     async with opened(path) as store:

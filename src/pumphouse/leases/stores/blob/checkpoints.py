@@ -1,9 +1,11 @@
-"""Checkpoints as blobs in the format of the official SDKs, and stamps, which the SDKs do not read.
+"""Checkpoints as blobs in the format of the official SDKs, and stamps.
+
+A stamp is a blob with an epoch and no position. It fences off earlier owners before the first event
+is handled. The SDKs do not read it.
 
 A checkpoint blob always has a position: the official Python SDK reads an empty offset as the text
-"None" and requests it from the hub, and a missing offset ends its load-balancing cycle. So a stamp
-without a position, which fences off earlier owners before the first event is handled, is a separate
-blob.
+"None" and requests it from the hub, and a missing offset ends its load-balancing cycle. So the
+stamp is a separate blob.
 
     BlobStore -> CheckpointBlobs -> Container
                  ^^^^^^^^^^^^^^^ this module
@@ -63,7 +65,10 @@ class CheckpointBlobs:
         return [checkpoints[partition] for partition in sorted(checkpoints)]
 
     async def _list_mixed_case(self, group: Group) -> dict[str, Checkpoint]:
-        """Checkpoints of early Go hosts. After an empty listing they are not listed again."""
+        """Checkpoints of early Go hosts, whose blob names keep the case of the hub and group.
+
+        After an empty listing they are not listed again.
+        """
         prefix = names.case_preserving_prefix(group)
         if prefix == names.prefix(group) or group in self._without_mixed_case:
             return {}
@@ -109,6 +114,7 @@ class CheckpointBlobs:
             return stamped
         if requested.has_position:
             return await self._container.create(blob, checkpoint_metadata(requested))
+        # `head` responds "written" if the blob exists, "conflict" if not.
         existing = await self._container.head(blob)
         if existing.outcome == "written":
             return SDK_WROTE_FIRST

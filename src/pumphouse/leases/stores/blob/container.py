@@ -12,6 +12,7 @@ response has an unknown outcome.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -22,7 +23,9 @@ from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.stores.blob.names import checked_container
 from pumphouse.leases.stores.blob.responses import BlobResponse, classify_error, store_error
-from pumphouse.leases.stores.blob.rows import ListedBlob
+from pumphouse.leases.stores.blob.rows import ListedBlob, checked_metadata
+from pumphouse.leases.stores.limits import ROWS_MAX, shown
+from pumphouse.logs import quieten
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 
 # Blob clients are cached: creating one takes a fifth of the time of a request.
 CLIENTS_MAX = 4096
+# A body of the Event Processor Host has about 300 bytes; legacy hosts may add fields of their own.
+BODY_BYTES_MAX = 256 * 1024
+# A page may hold fewer blobs than requested, or none, but a listing must end.
+PAGES_MAX = 1000
 MakeClient = Callable[..., "ContainerClient"]
 
 
@@ -79,6 +86,7 @@ def client_maker(
             "a blob store needs the official packages: pip install 'pumphouse[azure]'"
         ) from None
     checked_container(container)
+    quieten(logging.getLogger("azure"), logging.WARNING)  # it logs each request as INFO
 
     def make(**options: Any) -> ContainerClient:
         if connection_string is not None:
@@ -132,9 +140,14 @@ class Container:
         """Check that the container is reachable. The response also sets the store's clock."""
         async with self._opening:
             if self._client is None:
-                self._client = self._make_client(transport=_transport(self._at_once), retry_total=0)
+                self._client = self._make_client(
+                    transport=_transport(self._at_once),
+                    retry_total=0,
+                    # The first request of a download gets at most this much, and the blob's size.
+                    max_single_get_size=BODY_BYTES_MAX,
+                )
                 try:
-                    await self._find()
+                    await self._check_reachable()
                 except BaseException:
                     await self._shut()
                     raise
@@ -152,7 +165,7 @@ class Container:
         if client is not None:
             await client.close()
 
-    async def _find(self) -> None:
+    async def _check_reachable(self) -> None:
         if self._create:
             response = await self._write(self.client.create_container)
             if response.outcome not in ("written", "conflict"):
@@ -174,9 +187,9 @@ class Container:
         return self._date + self._clock.monotonic() - self._dated_at
 
     def _note_date(self, response: Any) -> float:
-        if (date := response.http_response.headers.get("Date")) is None:
+        if (date := _parse_date(response.http_response.headers.get("Date"))) is None:
             return self.now()
-        self._date = parsedate_to_datetime(date).timestamp()
+        self._date = date
         self._dated_at = self._clock.monotonic()
         return self._date
 
@@ -193,7 +206,8 @@ class Container:
             results_per_page=limit,
             raw_response_hook=lambda response: dates.append(self._note_date(response)),
         ).by_page()
-        while True:
+        blobs = 0
+        for _ in range(PAGES_MAX):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     page = await anext(pages)
@@ -203,6 +217,13 @@ class Container:
                 raise store_error(classify_error(error, self.url)) from None
             async for blob in page:
                 yield _listed(blob, dates[-1])
+                blobs += 1
+            if blobs > ROWS_MAX:
+                break
+        raise StoreError(
+            f"{self.url} lists {blobs} or more blobs under {shown(prefix)}; remove those that "
+            "are not leases, checkpoints or members, or use another container"
+        )
 
     async def get(self, name: str) -> tuple[ListedBlob, bytes] | None:
         """A blob and its body, or None if it does not exist."""
@@ -211,6 +232,11 @@ class Container:
         try:
             async with asyncio.timeout(self._timeout_s):
                 stream = await self._blob(name).download_blob(raw_response_hook=self._note_date)
+                if stream.size > BODY_BYTES_MAX:
+                    raise StoreError(
+                        f"blob {shown(name)} of {self.url} has {stream.size} bytes, but a lease "
+                        f"has at most {BODY_BYTES_MAX}; correct or remove it"
+                    )
                 return _listed(stream.properties, self._date), await stream.readall()
         except (AzureError, TimeoutError) as error:
             response = classify_error(error, self.url)
@@ -303,7 +329,9 @@ def _matching(etag: str = "", lease: str = "") -> dict[str, Any]:
 
 
 def _listed(blob: Any, now: float) -> ListedBlob:
-    return ListedBlob(
+    if not blob.etag or blob.last_modified is None:
+        raise StoreError(f"blob {shown(blob.name)} is listed without its etag or its time")
+    listed = ListedBlob(
         name=blob.name,
         etag=_unquoted(blob.etag),
         metadata=blob.metadata or {},
@@ -311,6 +339,15 @@ def _listed(blob: Any, now: float) -> ListedBlob:
         now=now,
         lease_state=str(blob.lease.state or "available"),
     )
+    return checked_metadata(listed)
+
+
+def _parse_date(text: str | None) -> float | None:
+    """The time of a Date header; None if it is missing or invalid."""
+    try:
+        return None if text is None else parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _unquoted(etag: str) -> str:
@@ -328,7 +365,8 @@ def _transport(connections: int) -> Any:
         connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
-        # Without a proxy, aiohttp would search for one in a thread, twice per request.
+        # If no proxy is configured, aiohttp must not look for one: it does so in a thread, twice
+        # per request.
         trust_env=bool(getproxies()),
         middlewares=(send_once,),
     )
@@ -338,7 +376,7 @@ def _transport(connections: int) -> Any:
 async def send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
     """Keep aiohttp from repeating a write after its connection broke.
 
-    It assumes that PUT is idempotent; a conditional one is not.
+    aiohttp assumes that PUT is idempotent, but a conditional PUT is not.
     """
     import aiohttp
 

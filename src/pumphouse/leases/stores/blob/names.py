@@ -1,9 +1,10 @@
 """The names of blobs in a container.
 
 The current official SDKs store a row under `{namespace}/{hub}/{group}/ownership/{partition}` and a
-checkpoint beside it, all in lower case. Our members and stamps lie next to both, so that one
-listing of `{namespace}/{hub}/{group}/` finds everything, and the SDKs, which list one kind at a
-time, never see them.
+checkpoint beside it, all in lower case. We add two kinds: a member for each host, and a stamp for
+each checkpoint that has an epoch and no position. All kinds have the same prefix, so one listing
+of `{namespace}/{hub}/{group}/` returns them all. The SDKs list one kind at a time and never see
+ours.
 
     Group, partition -> blob name -> Container        listed blob -> kind and name -> row
     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -37,7 +38,7 @@ def checked_container(name: str) -> str:
 
 
 def case_preserving_prefix(group: Group) -> str:
-    """The prefix of a group's blobs, in the case of the given names."""
+    """The prefix of a group's blobs. Upper and lower case are kept."""
     if "/" in group.name or not (group.namespace and group.hub and group.name):
         raise OptionError(
             f"invalid consumer group {group}: namespace, hub and group must not be empty, and the "

@@ -58,7 +58,7 @@ def classify_error(error: BaseException, url: str) -> BlobResponse:
 
 
 def store_error(response: BlobResponse) -> StoreError:
-    """The exception for a response that the caller cannot continue without."""
+    """The exception for a request that failed."""
     return (StoreUnavailable if response.outcome == "unknown" else StoreError)(response.why)
 
 
@@ -82,7 +82,10 @@ def _sentence(url: str, status: int, code: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The class of the error and the system's error text below it; never its message."""
+    """The class of the error, and the system's text of the OSError that caused it, if any.
+
+    The message of the error is not used, because it may contain a secret.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -8,7 +8,7 @@ the other writes. The blobs are empty. All values are in their metadata, etag an
                        ^^^^^^^^^ this module
 
 One listing returns rows and members together. A claim is one request: Put Blob for the first row of
-a partition, Set Blob Metadata over an etag afterwards.
+a partition, later Set Blob Metadata on condition of an etag.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class BlobStore(ContainerStore):
     """Keeps rows in a container of a storage account.
 
     `credential` is what the official package takes: an azure-identity credential (async), a key or
-    a signature; an `account_url` may contain a signature itself. With `mixed_case` the ownerships
-    of early Go hosts are listed too, which costs one more request per cycle. The other options are
-    those of ContainerOptions.
+    a signature; an `account_url` may contain a signature itself. With `mixed_case` it also lists
+    the rows of hosts with an early Go SDK, which kept upper case in blob names. That costs one more
+    request per cycle. The other options are those of ContainerOptions.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BlobStore(ContainerStore):
         return Listing(ordered, tuple(members), epochs)
 
     async def _mixed_case_ownership(self, group: Group) -> dict[str, Ownership]:
-        """Rows of early Go hosts. A claim of one creates the row in lower case, which counts."""
+        """Rows of early Go hosts. Claiming one creates a row in lower case, which has priority."""
         prefix, rows = names.case_preserving_prefix(group), {}
         if prefix != names.prefix(group):
             async for blob in self._container.list(f"{prefix}{names.OWNERSHIP}/"):

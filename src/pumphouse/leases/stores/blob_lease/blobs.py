@@ -20,12 +20,12 @@ from pumphouse.leases.stores.blob.responses import BlobResponse
 from pumphouse.leases.stores.blob.rows import ListedBlob, encoded
 from pumphouse.leases.stores.blob_lease.body import (
     Body,
-    Spelling,
     encode_body,
     read_body,
     with_checkpoint,
     with_row,
 )
+from pumphouse.leases.stores.blob_lease.formats import SPELLING_OF, Format, owner_key
 from pumphouse.leases.stores.blob_lease.steps import Step, lease_step
 
 NOTHING_TO_DO = BlobResponse("written")
@@ -44,9 +44,12 @@ class BlobState:
 
 
 class LeasedBlobs:
-    def __init__(self, container: Container, spelling: Spelling, lease_s: int, rng: Random) -> None:
-        self._container, self._spelling = container, spelling
-        self._lease_s, self._rng = lease_s, rng
+    def __init__(
+        self, container: Container, forced: Format | None, lease_s: int, rng: Random
+    ) -> None:
+        self._container, self._forced = container, forced
+        self.formats: dict[str, Format] = {}  # by folder: what its blobs were found to have
+        self.lease_s, self._rng = lease_s, rng
         self._states: dict[str, BlobState] = {}
         self._our_leases: dict[str, str] = {}  # blob -> the id of the lease that we acquired
 
@@ -72,7 +75,7 @@ class LeasedBlobs:
             return BlobState("", Body(partition), leased=False)
         blob, text = download
         leased = blob.lease_state == "leased"
-        self._states[name] = BlobState(blob.etag, read_body(partition, text), leased)
+        self._states[name] = BlobState(blob.etag, read_body(partition, text, name), leased)
         return self._states[name]
 
     # -- writing ----------------------------------------------------------------------------------
@@ -106,11 +109,14 @@ class LeasedBlobs:
     async def _take_lease(
         self, name: str, state: BlobState, step: Step
     ) -> tuple[BlobResponse, str]:
-        """Take the lease under which a row is written, and extend it."""
-        token = state.body.token if state.leased else ""
+        """Take or extend the lease under which a row is written.
+
+        Returns the response and the lease id.
+        """
+        token = state.body.lease_id if state.leased else ""
         if step == "acquire":
             token = self._our_leases[name] = self.new_id()
-            acquired = await self._container.acquire(name, token, self._lease_s, etag=state.etag)
+            acquired = await self._container.acquire(name, token, self.lease_s, etag=state.etag)
             return acquired, token
         if step == "renew":
             return await self._container.renew(name, token), token
@@ -127,7 +133,7 @@ class LeasedBlobs:
     ) -> tuple[BlobResponse, Body]:
         """Write a checkpoint under the blob's lease, whose id is in the body."""
         body = with_checkpoint(state.body, requested, self.new_id())
-        lease_id = state.body.token if state.leased else ""
+        lease_id = state.body.lease_id if state.leased else ""
         if state.leased and not lease_id:
             return LEASE_ID_HIDDEN, state.body
         return await self.write(name, state, body, lease_id), body
@@ -136,8 +142,10 @@ class LeasedBlobs:
         self, name: str, state: BlobState, body: Body, lease_id: str = ""
     ) -> BlobResponse:
         """Write the body if the blob still has this state, under the lease with this id."""
-        metadata = {"OWNINGHOST": encoded(body.owner)} if body.owner else {}
-        text = encode_body(body, self._spelling)
+        fmt = self.format_of(name)
+        metadata = {owner_key(fmt): encoded(body.owner)} if body.owner else {}
+        detected = body.spelling if self._forced is None else None
+        text = encode_body(body, detected or SPELLING_OF[fmt])
         if not state.etag:
             response = await self._container.create(name, metadata, text)
         else:
@@ -148,6 +156,10 @@ class LeasedBlobs:
             return self._forget(name, response)
         self._states[name] = BlobState(response.etag, body, state.leased)
         return response
+
+    def format_of(self, name: str) -> Format:
+        """The format in which a blob is written."""
+        return self._forced or self.formats.get(name.rpartition("/")[0], "net")
 
     def _forget(self, name: str, response: BlobResponse) -> BlobResponse:
         """Drop a state that is no longer certain: the next call downloads the blob."""

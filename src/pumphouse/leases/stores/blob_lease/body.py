@@ -2,8 +2,8 @@
 
 One blob is lease and checkpoint of a partition. Its body is JSON; .NET writes `SequenceNumber`,
 Java and JavaScript `sequenceNumber`, Python `sequence_number`. All are read, one is written. Values
-that legacy hosts do not know (a successor, its deadline, a rate, the checkpoint's epoch) are
-additional fields: legacy hosts ignore them, and drop them when they write.
+that legacy hosts do not know (a successor, its deadline, a rate, a state, the epoch of the
+checkpoint) are additional fields: legacy hosts ignore them, and drop them when they write.
 
     blob -> read_body -> Body -> ownership_of, checkpoint_of -> rows
     rows -> with_row, with_checkpoint -> Body -> encode_body -> blob
@@ -19,12 +19,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.stores.blob.rows import parse_integer, read_position, written_position
+from pumphouse.leases.stores.blob.rows import (
+    parse_epoch,
+    read_enqueued_ms,
+    read_position,
+    read_state,
+    written_position,
+)
+from pumphouse.leases.stores.limits import checked_deadline, invalid, shown, usable_rate
 
 Spelling = Literal["net", "java", "python"]  # JavaScript uses the spelling of Java
 SPELLINGS: tuple[Spelling, ...] = ("net", "java", "python")
@@ -33,6 +41,8 @@ FIRST_EPOCH: dict[Spelling, int] = {"net": 0, "java": -1, "python": 0}
 # Unknown fields that are nested deeper are dropped: json recurses, so a value that was read in a
 # shallow stack might exceed the recursion limit when it is written in a deeper one.
 DEPTH_MAX = 50
+# Azure's lease ids are GUIDs. Text that cannot be the value of an HTTP header is not a lease id.
+_LEASE_ID = re.compile("[!-~]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +59,23 @@ class Body:
     deadline: float | None = None  # by the store's clock, in seconds since 1970
     rate: float | None = None
     pinned: bool = False
+    state: str = ""
     row_mark: str = ""
     checkpoint_epoch: int = 0
     checkpoint_mark: str = ""
     enqueued_ms: int | None = None
+    # Of the keys as read; None in a new or an empty body.
+    spelling: Spelling | None = field(default=None, compare=False)
     unknown_fields: tuple[tuple[str, Any], ...] = ()  # kept as read
 
     @property
+    def lease_id(self) -> str:
+        """The token, or "" if no lease can have it as its id."""
+        return self.token if _LEASE_ID.fullmatch(self.token) else ""
+
+    @property
     def row_etag(self) -> str:
-        """ "" before the first claim: a blob created by `initialise` is not a row yet."""
+        """The etag of the row; empty before the first claim, when the blob is not a row yet."""
         if not (self.owner or self.token or self.row_mark) and self.epoch <= 0:
             return ""
         return digest(self.owner, self.token, self.epoch, self.row_mark)
@@ -79,6 +97,7 @@ def digest(*parts: object) -> str:
 def ownership_of(body: Body, leased: bool, now: float) -> Ownership:
     """The row in a body. The age is 0 or infinite: a lease does not show when it was renewed."""
     deadline = body.deadline if body.owner else None
+    deadline_s = deadline - now if deadline is not None else None
     return Ownership(
         partition=body.partition,
         owner=body.owner,
@@ -86,9 +105,12 @@ def ownership_of(body: Body, leased: bool, now: float) -> Ownership:
         etag=body.row_etag,
         age_s=0.0 if leased else math.inf,
         successor=body.successor if deadline is not None else "",
-        deadline_s=deadline - now if deadline is not None else None,
+        deadline_s=checked_deadline(deadline_s, f"the blob of partition {shown(body.partition)}"),
         rate=body.rate,
         pinned=body.pinned,
+        state=body.state,
+        # Every row that Pumphouse writes has a mark.
+        legacy=bool(body.owner) and not body.row_mark,
     )
 
 
@@ -102,6 +124,7 @@ def with_row(body: Body, row: Ownership, token: str, now: float, mark: str) -> B
         deadline=None if row.deadline_s is None else round(now + row.deadline_s, 3),
         rate=row.rate,
         pinned=row.pinned,
+        state=row.state,
         row_mark=mark,
     )
 
@@ -132,33 +155,40 @@ def with_checkpoint(body: Body, requested: Checkpoint, mark: str) -> Body:
 # -- reading --------------------------------------------------------------------------------------
 
 KNOWN = """offset sequencenumber partitionid owner token epoch successor deadline rate pinned
-    rowmark checkpointepoch checkpointmark enqueuedms"""
+    state rowmark checkpointepoch checkpointmark enqueuedms"""
 
 
-def read_body(partition: str, text: bytes) -> Body:
-    """Decode a body. Invalid values are treated as missing."""
-    try:
-        decoded = json.loads(text)
-    except (ValueError, RecursionError):
-        decoded = None
-    fields = decoded if isinstance(decoded, dict) else {}
+def read_body(partition: str, text: bytes, name: str = "") -> Body:
+    """Decode the body of the blob with this name. Values of the wrong type are treated as missing.
+
+    A body that is not an object in JSON, and a number beyond every limit, raise StoreError: if they
+    were ignored, the next write would store a body without the checkpoint.
+    """
+    where = f"blob {shown(name or partition)}"
+    fields = _fields(text, where)
     values = {_folded(key): value for key, value in fields.items()}
-    sequence, offset = _position(values)
+    sequence, offset = _position(values, where)
+
+    def text_of(field: str) -> str:
+        return _checked_text(_text(values.get(field)), field, where)
+
     return Body(
         partition=partition,
-        owner=_text(values.get("owner")),
-        token=_text(values.get("token")),
-        epoch=max(0, _integer(values.get("epoch")) or 0),
+        owner=text_of("owner"),
+        token=text_of("token"),
+        epoch=parse_epoch(_text(values.get("epoch")), where),
         sequence=sequence,
         offset=offset,
-        successor=_text(values.get("successor")),
+        successor=text_of("successor"),
         deadline=_number(values.get("deadline")),
-        rate=_number(values.get("rate")),
+        rate=usable_rate(_number(values.get("rate"))),
         pinned=values.get("pinned") is True,
-        row_mark=_text(values.get("rowmark")),
-        checkpoint_epoch=max(0, _integer(values.get("checkpointepoch")) or 0),
-        checkpoint_mark=_text(values.get("checkpointmark")),
-        enqueued_ms=_integer(values.get("enqueuedms")),
+        state=read_state(_text(values.get("state"))),
+        row_mark=text_of("rowmark"),
+        checkpoint_epoch=parse_epoch(_text(values.get("checkpointepoch")), where),
+        checkpoint_mark=text_of("checkpointmark"),
+        enqueued_ms=read_enqueued_ms(_text(values.get("enqueuedms")), where),
+        spelling=_spelling(fields),
         unknown_fields=tuple(
             (key, value)
             for key, value in fields.items()
@@ -167,7 +197,24 @@ def read_body(partition: str, text: bytes) -> Body:
     )
 
 
-def _position(values: Mapping[str, Any]) -> tuple[int | None, str | None]:
+def _spelling(fields: Mapping[str, Any]) -> Spelling | None:
+    return next((each for each in SPELLINGS if spell(("partition", "id"), each) in fields), None)
+
+
+def _fields(text: bytes, where: str) -> dict[str, Any]:
+    """The fields of a body; none in an empty one, as of a blob that was created by hand."""
+    if not text.strip():
+        return {}
+    try:
+        decoded = json.loads(text)
+    except (ValueError, RecursionError):
+        decoded = None
+    if isinstance(decoded, dict):
+        return decoded
+    raise invalid(where, "body", text[:100], "a lease is an object in JSON")
+
+
+def _position(values: Mapping[str, Any], where: str) -> tuple[int | None, str | None]:
     """The sequence number and the offset of the checkpoint; both None if there is none.
 
     A missing or null offset means that there is no checkpoint: legacy hosts then write 0 as the
@@ -175,10 +222,20 @@ def _position(values: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """
     if values.get("offset") is None:
         return None, None
-    sequence, offset = read_position(_text(values.get("sequencenumber")), _text(values["offset"]))
+    offset_text = _checked_text(_text(values["offset"]), "offset", where)
+    sequence, offset = read_position(_text(values.get("sequencenumber")), offset_text, where)
     if offset is None and not sequence and not _text(values.get("checkpointmark")):
         return None, None
     return sequence, offset
+
+
+def _checked_text(text: str, field: str, where: str) -> str:
+    """The text; StoreError if it has half a character, which cannot be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise invalid(where, field, text, "it is not valid Unicode") from None
+    return text
 
 
 def _folded(key: str) -> str:
@@ -189,10 +246,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     return str(value)
-
-
-def _integer(value: Any) -> int | None:
-    return parse_integer(_text(value))
 
 
 def _number(value: Any) -> float | None:
@@ -228,6 +281,7 @@ def encode_body(body: Body, spelling: Spelling) -> bytes:
         ("deadline",): body.deadline,
         ("rate",): body.rate,
         ("pinned",): body.pinned or None,
+        ("state",): body.state or None,
         ("row", "mark"): body.row_mark or None,
         ("checkpoint", "epoch"): body.checkpoint_epoch or None,
         ("checkpoint", "mark"): body.checkpoint_mark or None,

@@ -1,7 +1,7 @@
 """The lease operation that must precede a write to a blob of the Event Processor Host.
 
-The blob's lease shows that its owner is alive. It is acquired if free, renewed by its holder, and
-taken from another host by changing it with the token in the body.
+The blob's lease shows that its owner is alive. A free lease is acquired, the holder renews it, and
+another host takes it by changing it with the token in the body.
 
     Body, lease, requested row -> lease_step -> LeasedBlobs -> requests
                                   ^^^^^^^^^^ this module
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pumphouse.leases.model import Ownership
+from pumphouse.leases.model import RESUME, Ownership
 from pumphouse.leases.stores.blob_lease.body import Body
 
 Step = Literal[
@@ -38,11 +38,11 @@ STALE_STATE_CODES = (
 
 def lease_step(body: Body, leased: bool, our_token: str, requested: Ownership) -> Step:
     """The operation before `requested` is written; `our_token` is our last lease id, or ""."""
-    if leased and not body.token:
+    if leased and not body.lease_id:
         return "stuck"
     if not requested.owner:
         return "release"
-    if is_nomination(body, requested):
+    if is_nomination(body, requested) or is_request_to_resume(body, requested):
         return "borrow"  # a renewal would keep a dead owner alive
     if not leased:
         return "acquire"
@@ -56,3 +56,8 @@ def is_nomination(body: Body, requested: Ownership) -> bool:
         and bool(requested.successor)
         and requested.successor != body.successor
     )
+
+
+def is_request_to_resume(body: Body, requested: Ownership) -> bool:
+    """Whether an operator asks the owner to resume, which an owner never writes itself."""
+    return requested.owner == body.owner and requested.state == RESUME

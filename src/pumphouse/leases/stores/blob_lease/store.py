@@ -1,7 +1,7 @@
 """Rows in the format of the Event Processor Host: one leased blob per partition, with checkpoint.
 
-A host with this store shares the partitions of a group with legacy hosts that write the same
-spelling. The blob's own lease shows which owners are alive; etags guard every write as well.
+A host with this store shares the partitions of a group with legacy hosts, in their format. The
+blob's own lease shows which owners are alive; etags guard every write as well.
 
     processor.cycle -> BlobLeaseStore -> LeasedBlobs -> Container -> Azure
                        ^^^^^^^^^^^^^^ this module
@@ -55,6 +55,15 @@ from pumphouse.leases.stores.blob_lease.body import (
     checkpoint_of,
     ownership_of,
 )
+from pumphouse.leases.stores.blob_lease.formats import (
+    FORMATS,
+    SPELLING_OF,
+    Format,
+    detected_format,
+    folders_of,
+    group_folder,
+    has_members,
+)
 from pumphouse.leases.stores.blob_lease.steps import STALE_STATE_CODES
 
 # Azure's own bounds of a lease that expires.
@@ -69,8 +78,9 @@ CONTENDED = f"the blob was changed by other hosts during each of {ATTEMPTS} atte
 class BlobLeaseStore(ContainerStore):
     """Leases of `lease_s` seconds in a container, which is created if it is missing.
 
-    `spelling` is how bodies are written: "net", "java" (JavaScript too) or "python". The other
-    options are those of BlobStore.
+    `format` is the format of the blobs: "net", "java", "javascript" or "python". Without it the
+    format that the container has is used, "net" if it is empty. `spelling`, of an earlier version,
+    forces the keys of bodies. The other options are those of BlobStore.
     """
 
     def __init__(
@@ -81,31 +91,43 @@ class BlobLeaseStore(ContainerStore):
         *,
         connection_string: str | None = None,
         prefix: str = "",
-        spelling: Spelling = "net",
+        format: Format | None = None,
+        spelling: Spelling | None = None,
         lease_s: float = 30,
         fold_case: bool = False,
         rng: Random | None = None,
         **options: Unpack[ContainerOptions],
     ) -> None:
-        if not LEASE_S_MIN <= lease_s <= LEASE_S_MAX:
-            raise OptionError(f"lease_s must be {LEASE_S_MIN} to {LEASE_S_MAX} (got {lease_s})")
-        if spelling not in SPELLINGS:
-            raise OptionError(f"spelling must be one of {', '.join(SPELLINGS)} (got {spelling!r})")
+        whole_s = whole_lease_s(lease_s)
+        self._forced = forced_format(format, spelling)
         options.setdefault("create_container", True)
         super().__init__(account_url, container, credential, connection_string, options)
-        # Azure leases last whole seconds. Rounded up: a lease must not end before its owner stops.
-        whole_s = math.ceil(lease_s)
-        self._blobs = LeasedBlobs(self._container, spelling, whole_s, rng or SystemRandom())
+        self._blobs = LeasedBlobs(self._container, self._forced, whole_s, rng or SystemRandom())
         self._members = MemberBlobs(self._container)
-        self._prefix, self._fold_case, self._spelling = prefix, fold_case, spelling
+        self._prefix, self._fold_case = prefix, fold_case
+        self._formats: dict[Group, Format | None] = {}  # as found; None: there are no blobs yet
         # Our own checkpoints and renewals of one blob run one after another.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def __repr__(self) -> str:
-        return f"<BlobLeaseStore {self._container.url} | {self._spelling}>"
+        return f"<BlobLeaseStore {self._container.url} | {self._forced or 'any format'}>"
+
+    @property
+    def lease_s(self) -> float:
+        """How long a lease lasts that is acquired from now on."""
+        return self._blobs.lease_s
+
+    @lease_s.setter
+    def lease_s(self, lease_s: float) -> None:
+        self.set_lease_s(lease_s)
+
+    def set_lease_s(self, lease_s: float, name: str = "lease_s") -> None:
+        """Set the duration of later leases; an OptionError names the option `name`."""
+        self._blobs.lease_s = whole_lease_s(lease_s, name)
 
     async def initialise(self, group: Group, partitions: Iterable[str]) -> None:
         """Create the missing blobs of these partitions; existing ones stay unchanged."""
+        await self._learn(group)
         blobs = [(self._blob(group, partition), partition) for partition in partitions]
         for response in await asyncio.gather(*(self._blobs.create(*pair) for pair in blobs)):
             if response.outcome not in ("written", "conflict"):
@@ -116,8 +138,22 @@ class BlobLeaseStore(ContainerStore):
     def _base(self, group: Group) -> str:
         case_preserving_prefix(group)  # validates the names
         prefix = self._prefix.replace("{namespace}", group.namespace).replace("{hub}", group.hub)
-        base = f"{prefix}{group.name}"
-        return base.lower() if self._fold_case else base
+        if self._fold_case:
+            return f"{prefix}{group.name}".lower()
+        return f"{prefix}{group_folder(group.name, self._format(group))}"
+
+    def _format(self, group: Group) -> Format:
+        return self._forced or self._formats.get(group) or "net"
+
+    async def find_format(self, group: Group) -> Format | None:
+        """The format of the blobs of a group; None if there are none. StoreError if it has two."""
+        await self._list(group)
+        return self._forced or self._formats.get(group)
+
+    async def _learn(self, group: Group) -> None:
+        """Find out in which format the group is kept, before the first write."""
+        if self._forced is None and not self._fold_case and group not in self._formats:
+            await self._list(group)
 
     def _blob(self, group: Group, partition: str) -> str:
         return f"{self._base(group)}/{checked_partition(partition)}"
@@ -137,18 +173,49 @@ class BlobLeaseStore(ContainerStore):
         return [checkpoint for checkpoint in checkpoints if checkpoint.etag]
 
     async def _list(self, group: Group) -> tuple[list[BlobState], list[Member]]:
-        """One listing, and one download for each blob that has changed since."""
-        base = self._base(group)
-        blobs: dict[str, ListedBlob] = {}
+        """One listing, and a download of each blob that has changed since the last listing."""
+        bases = self._bases(group)
+        blobs: dict[str, dict[str, ListedBlob]] = {base: {} for base in bases}
         members: list[Member] = []
-        async for blob in self._container.list(base):
-            name = blob.name.removeprefix(base)
+        async for blob in self._container.list(common_start(bases)):
+            base = next((base for base in bases if blob.name.startswith(base)), None)
+            name = "" if base is None else blob.name.removeprefix(base)
             if name.startswith(MEMBERS):
                 members += self._members.read(unescaped(name.removeprefix(MEMBERS)), blob)
-            elif name.startswith("/") and "/" not in name[1:]:
-                blobs[name[1:]] = blob
-        downloads = (self._blobs.state_of_listed(*item) for item in sorted(blobs.items()))
-        return list(await asyncio.gather(*downloads)), members
+            elif base is not None and name.startswith("/") and "/" not in name[1:]:
+                blobs[base][name[1:]] = blob
+        leases = {name: blob for of_base in blobs.values() for name, blob in of_base.items()}
+        downloads = (self._blobs.state_of_listed(*item) for item in sorted(leases.items()))
+        states = list(await asyncio.gather(*downloads))
+        self._note_format(group, blobs, states)
+        return states, members
+
+    def _bases(self, group: Group) -> list[str]:
+        """The names under which the group may be kept."""
+        if self._forced is not None or self._fold_case:
+            return [self._base(group)]
+        prefix = self._base(group).removesuffix(group_folder(group.name, self._format(group)))
+        return [f"{prefix}{folder}" for folder in folders_of(group.name)]
+
+    def _note_format(
+        self, group: Group, blobs: dict[str, dict[str, ListedBlob]], states: list[BlobState]
+    ) -> None:
+        """Remember the format of the listed blobs. StoreError if they have two."""
+        if self._forced is not None:
+            return
+        found = [base for base, of_base in blobs.items() if of_base]
+        listed = [blob for of_base in blobs.values() for blob in of_base.values()]
+        folders = [base if self._fold_case else folder for base, folder in
+                   zip(blobs, folders_of(group.name), strict=False) if base in found]  # fmt: skip
+        fmt = detected_format(
+            folders,
+            [state.body.spelling for state in states],
+            [key for blob in listed for key in blob.metadata],
+            f"{self._container.url}, consumer group {group.name},",
+        )
+        self._formats[group] = fmt
+        if fmt is not None:
+            self._blobs.formats[self._base(group)] = fmt
 
     # -- ownership --------------------------------------------------------------------------------
 
@@ -156,6 +223,10 @@ class BlobLeaseStore(ContainerStore):
         self, group: Group, claims: Sequence[Ownership]
     ) -> list[ClaimOutcome]:
         requested = tuple(claims)
+        try:
+            await self._learn(group)
+        except StoreError as error:
+            return [Unknown(row, str(error)) for row in requested]
         blobs = [self._blob(group, row.partition) for row in requested]
         return list(await asyncio.gather(*map(self._claim, blobs, requested)))
 
@@ -188,8 +259,9 @@ class BlobLeaseStore(ContainerStore):
     async def update_checkpoint(
         self, checkpoint: Checkpoint, *, rewind: bool = False
     ) -> CheckpointOutcome:
-        name = self._blob(checkpoint.group, checkpoint.partition)
         try:
+            await self._learn(checkpoint.group)
+            name = self._blob(checkpoint.group, checkpoint.partition)
             async with self._locks[name]:
                 return await self._write_checkpoint(name, checkpoint, rewind)
         except StoreUnavailable as error:
@@ -222,10 +294,38 @@ class BlobLeaseStore(ContainerStore):
     # -- members ----------------------------------------------------------------------------------
 
     async def beat(self, group: Group, name: str, max_partitions: int | None = None) -> None:
-        await self._members.beat(self._member(group, name), max_partitions)
+        await self._learn(group)
+        if has_members(self._format(group)):
+            await self._members.beat(self._member(group, name), max_partitions)
 
     async def leave(self, group: Group, name: str) -> None:
-        await self._members.leave(self._member(group, name))
+        await self._learn(group)
+        if has_members(self._format(group)):
+            await self._members.leave(self._member(group, name))
 
     def _member(self, group: Group, name: str) -> str:
         return f"{self._base(group)}{MEMBERS}{escaped(name)}"
+
+
+def common_start(names: Sequence[str]) -> str:
+    """What all names begin with."""
+    first, last = min(names), max(names)
+    return first[: next((i for i, c in enumerate(first) if last[i] != c), len(first))]
+
+
+def forced_format(fmt: Format | None, spelling: Spelling | None) -> Format | None:
+    """The format that the caller forces; OptionError if it is not one."""
+    if fmt is not None and fmt not in FORMATS:
+        raise OptionError(f"format must be one of {', '.join(FORMATS)} (got {fmt!r})")
+    if spelling is not None and spelling not in SPELLINGS:
+        raise OptionError(f"spelling must be one of {', '.join(SPELLINGS)} (got {spelling!r})")
+    if fmt is not None and spelling is not None and SPELLING_OF[fmt] != spelling:
+        raise OptionError(f"format={fmt} and spelling={spelling} contradict each other: give one")
+    return fmt or spelling
+
+
+def whole_lease_s(lease_s: float, name: str = "lease_s") -> int:
+    """Azure leases last whole seconds. Rounded up: a lease must not end before its owner stops."""
+    if not LEASE_S_MIN <= lease_s <= LEASE_S_MAX:
+        raise OptionError(f"{name} must be {LEASE_S_MIN} to {LEASE_S_MAX} (got {lease_s})")
+    return math.ceil(lease_s)

@@ -1,9 +1,9 @@
 """The clock of a lease file: a time that all processes of one machine share.
 
 Ages must not jump when the wall clock is set. A running kernel counts the seconds since its boot,
-sleep included, the same for every process. That count measures ages within one boot. It says
-nothing about times before the last boot, but every process that held a lease then has ended. So an
-age across a boot may be too long, and is never too short.
+sleep included, the same for every process. That count measures ages within one boot. An age across
+a boot comes from the wall clock, and is at least the present uptime. It may be wrong, which does no
+harm: every process that held a lease before the boot has ended.
 
     SqliteStore -> read_machine_time -> MachineTime -> age_s
                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module

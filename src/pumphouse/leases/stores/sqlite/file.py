@@ -4,7 +4,9 @@
                  ^^^^^^^^^ this module
 
 The file carries the id of its program (`application_id`) and the version of its tables
-(`user_version`), so that a file of another program or of a later Pumphouse is not touched.
+(`user_version`), so that a file of another program or of a later Pumphouse is not touched. A file
+may have been prepared by someone else: it must have our tables and no views or triggers, its values
+have a largest size, and a statement ends at its deadline.
 """
 
 from __future__ import annotations
@@ -18,13 +20,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from pumphouse.errors import StoreError
+from pumphouse.errors import StoreError, StoreUnavailable
+from pumphouse.leases.stores.limits import printable
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x50756D70  # "Pump"
 VERSION = 1
 RETRY_S = 0.02
+# The largest value, row or statement. A host's name is the longest text that we write.
+VALUE_BYTES_MAX = 1 << 20
+# How many steps of SQLite's virtual machine run between two checks of the deadline.
+STEPS = 10_000
 
 GROUP_COLUMNS = "namespace TEXT NOT NULL, hub TEXT NOT NULL, consumer_group TEXT NOT NULL"
 TIME_COLUMNS = "boot TEXT NOT NULL, up_s REAL NOT NULL, wall_s REAL NOT NULL"
@@ -33,6 +40,7 @@ CREATE TABLE ownership (
     {GROUP_COLUMNS}, partition_id TEXT NOT NULL,
     owner TEXT NOT NULL, epoch INTEGER NOT NULL, etag TEXT NOT NULL,
     successor TEXT NOT NULL, deadline_s REAL, rate REAL, pinned INTEGER NOT NULL, {TIME_COLUMNS},
+    state TEXT,
     PRIMARY KEY (namespace, hub, consumer_group, partition_id)
 ) WITHOUT ROWID;
 CREATE TABLE checkpoint (
@@ -47,8 +55,24 @@ CREATE TABLE member (
 ) WITHOUT ROWID;
 """
 
-# Errors that end without intervention: a call that fails with one can be repeated.
-TRANSIENT_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR)
+# Table -> its columns, without `state`, which an earlier Pumphouse did not write.
+_GROUP = {"namespace", "hub", "consumer_group"}
+_TIME = {"boot", "up_s", "wall_s"}
+_OWNERSHIP = {"owner", "epoch", "etag", "successor", "deadline_s", "rate", "pinned"}
+_POSITION = {"sequence", "event_offset", "enqueued_ms", "epoch", "etag"}
+COLUMNS = {
+    "ownership": {"partition_id"} | _OWNERSHIP | _GROUP | _TIME,
+    "checkpoint": {"partition_id"} | _POSITION | _GROUP,
+    "member": {"name", "max_partitions"} | _GROUP | _TIME,
+}
+
+# These errors can end without intervention: a call that fails with one can be repeated.
+TRANSIENT_CODES = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_INTERRUPT,
+)
 MESSAGES = {
     sqlite3.SQLITE_BUSY: "stays locked by another process",
     sqlite3.SQLITE_LOCKED: "stays locked by another process",
@@ -59,6 +83,8 @@ MESSAGES = {
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error",
     sqlite3.SQLITE_CORRUPT: "is damaged; restore it, or remove it and restart every host",
     sqlite3.SQLITE_NOTADB: "is not a lease file and not a SQLite file; use another path",
+    sqlite3.SQLITE_TOOBIG: f"has a value of more than {VALUE_BYTES_MAX} bytes; remove its row",
+    sqlite3.SQLITE_INTERRUPT: "did not respond in time",
 }
 
 
@@ -67,8 +93,13 @@ def result_code(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def error_text(path: Path, error: sqlite3.Error) -> str:
-    return f"lease file {path} {MESSAGES.get(result_code(error), f'cannot be used: {error}')}"
+def store_error(path: Path, error: sqlite3.Error) -> StoreError:
+    """The error to raise: StoreUnavailable if a later call may succeed."""
+    code = result_code(error)
+    kind = StoreUnavailable if code in TRANSIENT_CODES else StoreError
+    # The text is made printable, because SQLite may quote contents of the file in it.
+    reason = MESSAGES.get(code) or f"cannot be used: {printable(str(error))}"
+    return kind(f"lease file {path} {reason}")
 
 
 def open_file(path: Path, until: float) -> sqlite3.Connection:
@@ -77,14 +108,27 @@ def open_file(path: Path, until: float) -> sqlite3.Connection:
     db = None
     try:
         db = sqlite3.connect(path, timeout=remaining_s(until), isolation_level=None)
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+        end_at_deadline(db, until)
         _prepare(db, path, until)
     except sqlite3.Error as error:
         _close(db)
-        raise StoreError(error_text(path, error)) from None
+        raise store_error(path, error) from None
     except BaseException:
         _close(db)
         raise
     return db
+
+
+def set_deadline(db: sqlite3.Connection, until: float) -> None:
+    """Bound the statements that follow: their waits for other processes, and their own work."""
+    end_at_deadline(db, until)
+    set_busy_timeout(db, until)
+
+
+def end_at_deadline(db: sqlite3.Connection, until: float) -> None:
+    """Interrupt statements that still run at `until`: a crafted file could make them endless."""
+    db.set_progress_handler(lambda: time.monotonic() > until, STEPS)
 
 
 def set_busy_timeout(db: sqlite3.Connection, until: float) -> None:
@@ -127,8 +171,12 @@ def _link_new(path: Path) -> None:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, until: float) -> None:
+    db.execute("PRAGMA trusted_schema = OFF")
     if not _is_lease_file(db, path):
         retry_while_locked(until, lambda: _create_tables(db, path))
+    _check_schema(db, path)
+    if not _has_states(db):
+        retry_while_locked(until, lambda: _add_states(db))
     mode = retry_while_locked(
         until, lambda: str(db.execute("PRAGMA journal_mode = WAL").fetchone()[0])
     )
@@ -158,6 +206,29 @@ def _is_lease_file(db: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
+def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """StoreError unless the tables are plain tables with our columns.
+
+    A view or trigger would run statements of its author. A later Pumphouse may add columns, tables
+    and indexes.
+    """
+    kinds = dict(db.execute("SELECT name, type FROM sqlite_master LIMIT 1000").fetchall())
+    unexpected = sorted(str(kind) for kind in kinds.values() if kind in ("view", "trigger"))
+    if unexpected:
+        raise _not_ours(path, f"it has a {unexpected[0]}")
+    for table, columns in COLUMNS.items():
+        found = {str(column[1]) for column in db.execute(f"PRAGMA table_info({table})")}
+        if missing := sorted(columns - found):
+            raise _not_ours(path, f"table {table} has no column {missing[0]}")
+    virtual = "SELECT count(*) FROM sqlite_master WHERE sql LIKE 'create virtual%'"
+    if db.execute(virtual).fetchone()[0]:
+        raise _not_ours(path, "it has a virtual table")
+
+
+def _not_ours(path: Path, reason: str) -> StoreError:
+    return StoreError(f"lease file {path} was changed by another program: {reason}; use another")
+
+
 def _create_tables(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -166,6 +237,26 @@ def _create_tables(db: sqlite3.Connection, path: Path) -> None:
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    except BaseException:
+        roll_back(db)
+        raise
+
+
+def _has_states(db: sqlite3.Connection) -> bool:
+    return any(column[1] == "state" for column in db.execute("PRAGMA table_info(ownership)"))
+
+
+def _add_states(db: sqlite3.Connection) -> None:
+    """Add the column `state` to a file that an earlier Pumphouse created.
+
+    Earlier versions can still use the file, because they name the columns that they write and so
+    leave `state` empty. So VERSION was not raised for this column.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not _has_states(db):  # another process may have added it
+            db.execute("ALTER TABLE ownership ADD COLUMN state TEXT")
         db.execute("COMMIT")
     except BaseException:
         roll_back(db)

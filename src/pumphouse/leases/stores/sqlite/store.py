@@ -1,8 +1,8 @@
 """A store in one SQLite file, for many processes on one machine. It needs only Python.
 
 Every call is one transaction in the store's own thread, so the event loop never waits for a disk.
-Ages count by the machine's uptime (clock.py), read inside the transaction: setting the wall clock
-changes nothing, and after a reboot every lease has expired.
+Ages count by the machine's uptime (clock.py), read inside the transaction, so that setting the wall
+clock does not change them.
 
     processor.cycle -> SqliteStore -> DatabaseThread -> LeaseFile -> sqlite3
                        ^^^^^^^^^^^ this module
@@ -22,29 +22,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pumphouse.errors import CheckpointRefused, OptionError, StoreError
+from pumphouse.errors import CheckpointRefused, OptionError, StoreError, StoreUnavailable
 from pumphouse.leases.model import (
     Checkpoint,
     Granted,
     Group,
     Listing,
-    Member,
     Ownership,
     Refused,
     Unknown,
-    aged,
 )
 from pumphouse.leases.rules import checkpoint_fault
 from pumphouse.leases.store import CheckpointOutcome, ClaimOutcome
-from pumphouse.leases.stores.sqlite.clock import MachineTime, age_s, read_machine_time
+from pumphouse.leases.stores.limits import ROWS_MAX
+from pumphouse.leases.stores.sqlite.clock import MachineTime, read_machine_time
 from pumphouse.leases.stores.sqlite.file import (
-    TRANSIENT_CODES,
-    error_text,
     open_file,
-    result_code,
     roll_back,
-    set_busy_timeout,
+    set_deadline,
+    store_error,
 )
+from pumphouse.leases.stores.sqlite.rows import read_checkpoint, read_member, read_row
 from pumphouse.leases.stores.sqlite.thread import DatabaseThread
 
 T = TypeVar("T")
@@ -53,9 +51,10 @@ DEADLINE_S = 10.0
 MEMBER_KEPT_S = 24 * 3600.0  # a host without a beat for this long is gone
 
 IN_GROUP = "namespace = ? AND hub = ? AND consumer_group = ?"
-ROW = "partition_id, owner, epoch, etag, successor, deadline_s, rate, pinned, boot, up_s, wall_s"
+TIME = "boot, up_s, wall_s"
+ROW = f"partition_id, owner, epoch, etag, successor, deadline_s, rate, pinned, state, {TIME}"
 CHECKPOINT = "partition_id, sequence, event_offset, enqueued_ms, epoch, etag"
-MEMBER = "name, max_partitions, boot, up_s, wall_s"
+MEMBER = f"name, max_partitions, {TIME}"
 
 
 def _insert(table: str, columns: str) -> str:
@@ -95,7 +94,7 @@ class LeaseFile:
     def connection(self) -> sqlite3.Connection:
         """The connection; StoreError if the path leads to another file by now."""
         if self._db is None:
-            raise StoreError(f"lease file {self.path} is closed")
+            raise StoreError(f"lease file {self.path} is closed; use `async with`")
         inode = _inode(self.path)
         if inode is None or inode != self._inode:
             raise StoreError(
@@ -111,7 +110,7 @@ class LeaseFile:
         try:
             db.close()
         except sqlite3.Error as error:
-            raise StoreError(error_text(self.path, error)) from None
+            raise store_error(self.path, error) from None
 
 
 class SqliteStore:
@@ -169,8 +168,8 @@ class SqliteStore:
             members = _select(db, "member", MEMBER, group)
             now = self._clock()
             return Listing(
-                tuple(_row(columns, now) for columns in rows),
-                tuple(_member(columns, now) for columns in members),
+                tuple(read_row(columns, now) for columns in rows),
+                tuple(read_member(columns, now) for columns in members),
             )
 
         return await self._read(read)
@@ -186,19 +185,19 @@ class SqliteStore:
 
         try:
             return await self._write(write)
-        except _TransientError as error:
+        except StoreUnavailable as error:
             return [Unknown(row, str(error)) for row in requested]
 
     def _claim(self, db: sqlite3.Connection, group: Group, requested: Ownership) -> ClaimOutcome:
         now = self._clock()
         columns = _select_partition(db, "ownership", ROW, group, requested.partition)
-        stored = None if columns is None else _row(columns, now)
+        stored = None if columns is None else read_row(columns, now)
         if requested.etag != (stored.etag if stored else ""):
             return Refused(requested, stored)
         row = replace(requested, etag=secrets.token_hex(8), age_s=0.0)
-        values = (row.partition, row.owner, row.epoch, row.etag, row.successor)
-        times = (now.boot, now.up_s, now.wall_s)
-        db.execute(PUT_ROW, (*_key(group), *values, row.deadline_s, row.rate, row.pinned, *times))
+        values: tuple[Any, ...] = (row.partition, row.owner, row.epoch, row.etag, row.successor)
+        values += (row.deadline_s, row.rate, row.pinned, row.state or None)
+        db.execute(PUT_ROW, (*_key(group), *values, now.boot, now.up_s, now.wall_s))
         return Granted(row)
 
     # -- checkpoints ------------------------------------------------------------------------------
@@ -206,7 +205,7 @@ class SqliteStore:
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         def read(db: sqlite3.Connection) -> list[Checkpoint]:
             rows = _select(db, "checkpoint", CHECKPOINT, group)
-            return [_checkpoint(group, columns) for columns in rows]
+            return [read_checkpoint(group, columns) for columns in rows]
 
         return await self._read(read)
 
@@ -218,7 +217,7 @@ class SqliteStore:
 
         try:
             return await self._write(write)
-        except _TransientError as error:
+        except StoreUnavailable as error:
             return Unknown(checkpoint, str(error))
 
     # -- members ----------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ class SqliteStore:
         def write(db: sqlite3.Connection) -> None:
             now, key = self._clock(), _key(group)
             for columns in _select(db, "member", MEMBER, group):
-                if (member := _member(columns, now)).age_s > MEMBER_KEPT_S:
+                if (member := read_member(columns, now)).age_s > MEMBER_KEPT_S:
                     _delete_member(db, group, member.name)
             db.execute(PUT_MEMBER, (*key, name, max_partitions, now.boot, now.up_s, now.wall_s))
 
@@ -256,13 +255,9 @@ class SqliteStore:
         try:
             return await self._thread.run(partial(job, self._file), self._deadline_s)
         except TimeoutError:
-            raise _TransientError(
+            raise StoreUnavailable(
                 f"lease file {self.path} did not respond within {self._deadline_s:g} s"
             ) from None
-
-
-class _TransientError(StoreError):
-    """An error that a retry may not meet again. The outcome of a write is unknown."""
 
 
 def _transact(
@@ -270,14 +265,15 @@ def _transact(
 ) -> T:
     db = file.connection()
     try:
-        set_busy_timeout(db, until)
+        set_deadline(db, until)
         db.execute(begin)
         result = work(db)
         db.execute("COMMIT")
         return result
     except sqlite3.Error as error:
-        kind = _TransientError if result_code(error) in TRANSIENT_CODES else StoreError
-        raise kind(error_text(file.path, error)) from None
+        raise store_error(file.path, error) from None
+    except StoreError as error:
+        raise StoreError(f"lease file {file.path}: {error}") from None
     except (OverflowError, UnicodeError) as error:
         raise OptionError(f"a row cannot be stored in {file.path}: {error}") from None
     finally:
@@ -294,7 +290,7 @@ def _inode(path: Path) -> int | None:
 def _update(db: sqlite3.Connection, requested: Checkpoint, rewind: bool) -> CheckpointOutcome:
     group = requested.group
     columns = _select_partition(db, "checkpoint", CHECKPOINT, group, requested.partition)
-    stored = None if columns is None else _checkpoint(group, columns)
+    stored = None if columns is None else read_checkpoint(group, columns)
     if requested.etag != (stored.etag if stored else ""):
         return Refused(requested, stored)
     if not rewind and (fault := checkpoint_fault(stored, requested)):
@@ -310,7 +306,11 @@ def _update(db: sqlite3.Connection, requested: Checkpoint, rewind: bool) -> Chec
 
 
 def _select(db: sqlite3.Connection, table: str, columns: str, group: Group) -> list[Sequence[Any]]:
-    return db.execute(f"SELECT {columns} FROM {table} WHERE {IN_GROUP}", _key(group)).fetchall()
+    statement = f"SELECT {columns} FROM {table} WHERE {IN_GROUP} LIMIT {ROWS_MAX + 1}"
+    rows = db.execute(statement, _key(group)).fetchall()
+    if len(rows) > ROWS_MAX:
+        raise StoreError(f"table {table} has more than {ROWS_MAX} rows of {group}; remove some")
+    return rows
 
 
 def _select_partition(
@@ -329,19 +329,3 @@ def _delete_member(db: sqlite3.Connection, group: Group, name: str) -> None:
 
 def _key(group: Group) -> tuple[str, str, str]:
     return group.namespace.lower(), group.hub.lower(), group.name.lower()
-
-
-def _row(columns: Sequence[Any], now: MachineTime) -> Ownership:
-    partition, owner, epoch, etag, successor, deadline_s, rate, pinned, *written = columns
-    row = Ownership(partition, owner, epoch, etag, 0.0, successor, deadline_s, rate, bool(pinned))
-    return aged(row, age_s(MachineTime(*written), now))
-
-
-def _member(columns: Sequence[Any], now: MachineTime) -> Member:
-    name, max_partitions, *beat = columns
-    return Member(name, age_s(MachineTime(*beat), now), max_partitions)
-
-
-def _checkpoint(group: Group, columns: Sequence[Any]) -> Checkpoint:
-    partition, sequence, offset, enqueued_ms, epoch, etag = columns
-    return Checkpoint(group, partition, sequence, offset, epoch, etag, enqueued_ms)

@@ -1,0 +1,195 @@
+"""Beside other brokers
+
+The hub and other brokers take in and send the same events on the same machine, in turns. Each
+broker runs as a process with a data folder of its own on loopback, and its client in another
+process. `scripts/brokers` installs them: RabbitMQ and Redis from Debian, NATS and the clients from
+PyPI. An absent broker is named, and its row has only our number.
+
+- **The peers.** RabbitMQ streams with rstream; RabbitMQ's AMQP 1.0 with Qpid Proton; NATS JetStream
+  with nats-py (`publish_async`, ordered consumer); Redis streams with redis-py and hiredis (XADD in
+  pipelines, XREAD); librdkafka's mock broker with confluent-kafka. Each has one connection, and
+  2,000 events without acknowledgement at the most: 20 batches of 100 where a client has batches.
+  Kafka's client cuts its own batches. The mock broker keeps 5 MiB, so it is read more often.
+- **Ours.** `pumphouse up`, with the native client (20 batches of 100 under way, prefetch 3000). The
+  bulk client, which only reads, and the blocking official SDK (one batch at a time) are compared
+  with the best peer of that row.
+- **In memory** nothing has to be on disk; RabbitMQ streams write to files but do not sync.
+  **Durable** means a sync before every acknowledgement, which may cover many events: `sync=always`
+  for the hub, `appendfsync always` for Redis, file storage with `sync_interval: always` for NATS, a
+  quorum queue for RabbitMQ. RabbitMQ streams and the mock broker have no such mode.
+- **broker**, **client**: events per second of CPU time of that process. **wall rate**: events per
+  second of time. **delay**: from just before an event is published until its reader, in another
+  process, has it; one event at a time, 100 a second, in memory, with the native client
+  (`benchmarks.reader` has the delay of the official SDK). Wall rates, delays and starts
+  depend on what else the machine does; only their ratios, measured in turns, say something.
+- **cold start**: from starting the process until it responds to a client. *Embedded* is the time of
+  `EmbeddedHub` in a Python process that already runs, as tests use it; *a process* is
+  `pumphouse up`. The mock broker can be embedded too, in a producer; here it is a process.
+- **memory**: growth of the resident memory of the broker. RabbitMQ streams keep events in files. It
+  is one million events, because the client of NATS needs several minutes for ten million.
+- **kill -9**: a client publishes batches of 100 numbered events to a durable broker, which is
+  killed and restarted. Of the acknowledged events, none may be gone.
+
+The goals: hub CPU ahead of every peer for reading events of 100 B and 1 KiB, and within 1.5 times
+of the best for publishing; a durable wall rate ahead of every peer; p99 delay within twice the
+best; cold start ahead of all.
+
+Where a peer is ahead, and why:
+
+- **the mock broker** is C and does less: it stores the batch of a producer as it arrived and
+  returns it as it is, and has no limits, keys or access rules. The hub is Python. It checks each
+  batch, stamps every event with sequence number, offset and time, and patches three numbers into
+  each event that it sends.
+- **Redis** takes in small events in C, and returns them from memory also if it is durable. A
+  durable hub reads its files, so that its memory does not grow with its events.
+- **client** of Redis, RabbitMQ streams and Kafka: parsers in C, or events without fields. The
+  native client makes an object with all fields of an event.
+- **official SDK**: most of the cost is its own; one batch of 100 events under way wakes the hub for
+  each batch.
+- **memory** of Redis: it packs the events of a node and stores their field names once.
+- **delay**: every event wakes two Python processes, each with an event loop.
+- **a process**, and back after **kill -9**: the time to start Python and to import the hub.
+- **publish 16 KiB**: Redis, RabbitMQ streams and the mock broker are ahead; the reason has not been
+  measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+
+from benchmarks._brokers import comparing, measuring
+from benchmarks._brokers.comparing import Peer, grouped
+from benchmarks._brokers.measuring import BROKERS, OURS, Run
+from benchmarks._brokers.model import DURABLE, MEMORY, SIZES
+from benchmarks._figures import Figure, Measure, run_parts
+from benchmarks._processes import start_child
+
+RATE = 100  # events per second, where the delay is measured
+SMALL = 100
+AS_PROCESS, EMBEDDED = "a process", "embedded"
+# In the short form, the other brokers take part in the first part only.
+QUICK_NAMES = frozenset({"Redis streams"})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The amount of work."""
+
+    rounds: int
+    memory: dict[int, int]  # events by size
+    durable: dict[int, int]
+    passes: int
+    delays: int
+    starts: int
+    kept_events: int
+    crash_after_s: float
+    start_s: float  # a peer that needs longer is absent
+    names: frozenset[str] | None  # the peers of all parts but the first; None: all
+
+
+FULL = Plan(
+    rounds=3,
+    memory={100: 40_000, 1024: 30_000, 16384: 4_000},
+    durable={100: 16_000, 1024: 16_000, 16384: 2_000},
+    passes=3,
+    delays=600,
+    starts=5,
+    kept_events=1_000_000,
+    crash_after_s=3.0,
+    start_s=90.0,
+    names=None,
+)
+QUICK = Plan(
+    rounds=1,
+    memory={100: 3_000, 1024: 3_000, 16384: 500},
+    durable={1024: 1_000},
+    passes=1,
+    delays=50,
+    starts=1,
+    kept_events=20_000,
+    crash_after_s=0.7,
+    start_s=10.0,
+    names=QUICK_NAMES,
+)
+
+
+@cache
+def the_run(quick: bool) -> Run:
+    """The run that all parts belong to: a peer that fails in one is absent from the others."""
+    return Run(plan_of(quick).start_s)
+
+
+def plan_of(quick: bool) -> Plan:
+    return QUICK if quick else FULL
+
+
+def peers(run: Run, mode: str | None) -> list[Peer]:
+    """All kinds of peers of a mode, with the reason of those that are absent."""
+    kinds = [kind for broker in BROKERS if broker.name != OURS for kind in broker.kinds]
+    return [
+        Peer(kind.name, kind.title, run.reason(kind), kind.keeps_bytes is None)
+        for kind in kinds
+        if mode is None or mode in kind.modes
+    ]
+
+
+def in_memory(size: int, quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.costs(run, MEMORY, {size: plan.memory[size]}, plan.rounds, plan.passes)
+    yield from grouped("In memory", comparing.cost_figures(found, MEMORY, peers(run, MEMORY)))
+
+
+def durable(quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.costs(run, DURABLE, plan.durable, plan.rounds, plan.passes, plan.names)
+    yield from grouped("Durable", comparing.cost_figures(found, DURABLE, peers(run, DURABLE)))
+
+
+def delays(quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.delays(run, plan.delays, RATE, plan.rounds, plan.names)
+    yield from grouped("Delay", comparing.delay_figures(found, RATE, peers(run, MEMORY)))
+
+
+def starts(quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.starts(run, plan.starts, plan.names)
+    ours = {AS_PROCESS: found.pop(OURS), EMBEDDED: [embedded_s() for _ in range(plan.starts)]}
+    yield from grouped("Cold start", comparing.start_figures(ours, found))
+
+
+def embedded_s() -> float:
+    """Seconds of the start of a hub inside a Python process."""
+    with start_child("_hub", 1, 1) as hub:
+        return float(hub.result["start_s"])
+
+
+def memory(quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.footprints(run, plan.kept_events, SMALL)
+    figures = comparing.footprint_figures(found, plan.kept_events, SMALL, peers(run, MEMORY))
+    yield from grouped("Memory", figures)
+
+
+def crash(quick: bool) -> Iterator[Figure]:
+    plan, run = plan_of(quick), the_run(quick)
+    found = measuring.crashes(run, plan.crash_after_s, plan.names)
+    yield from grouped("After kill -9", comparing.crash_figures(found, peers(run, None)))
+
+
+PARTS: dict[str, Measure] = {
+    **{f"memory-{size}": partial(in_memory, size) for size in SIZES},
+    "durable": durable,
+    "delay": delays,
+    "start": starts,
+    "footprint": memory,
+    "crash": crash,
+}
+IN_SHORT = ("memory-1024", "start", "delay", "crash")
+
+
+if __name__ == "__main__":
+    sys.exit(run_parts(PARTS, IN_SHORT))

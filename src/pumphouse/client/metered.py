@@ -1,0 +1,210 @@
+"""A client that records metrics: how long calls take, and how many events they send and receive.
+
+    open_client -> MeteredClient -> NativeClient or AzureClient
+                   ^^^^^^^^^^^^^ this module
+
+`open_client` returns one only if metrics are on. Otherwise nothing is between the application and
+the driver. Names and labels follow OpenTelemetry's messaging conventions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Iterable, Sized
+from typing import Any
+
+from pumphouse.client.base import (
+    BATCH_EVENTS_MAX,
+    BatchSender,
+    HubClient,
+    PartitionEnd,
+    Payload,
+    Reader,
+    ReaderOptions,
+    Sender,
+)
+from pumphouse.client.wrapped import WrappedClient
+from pumphouse.events import Event
+from pumphouse.telemetry.definitions import (
+    CONSUMED_MESSAGES,
+    OPERATION_DURATION,
+    SENT_MESSAGES,
+    Metric,
+)
+from pumphouse.telemetry.meter import Series, close_series, open_series
+
+SEND, RECEIVE = "send", "receive"
+
+
+class Operation:
+    """The metrics of one operation of one reader or sender."""
+
+    def __init__(
+        self, name: str, counted: Metric, open_ones: set[Operation], **labels: str | None
+    ) -> None:
+        self._counted, self._open_ones = counted, open_ones
+        open_ones.add(self)
+        self._labels = {
+            "messaging.system": "eventhubs",
+            "messaging.operation.name": name,
+            "messaging.operation.type": name,
+        } | {f"messaging.{key.replace('_', '.')}": value for key, value in labels.items() if value}
+        self._series: dict[str, tuple[Series, Series]] = {}  # by error
+        self.succeeded = self._open("")
+
+    def _open(self, error: str) -> tuple[Series, Series]:
+        labels = self._labels | ({"error.type": error} if error else {})
+        if error not in self._series:
+            self._series[error] = (
+                open_series(OPERATION_DURATION, labels),
+                open_series(self._counted, labels),
+            )
+        return self._series[error]
+
+    def record(self, began_s: float, events: int) -> None:
+        duration, count = self.succeeded
+        duration.record(time.perf_counter() - began_s)
+        count.add(events)
+
+    def record_failure(self, began_s: float, events: int, error: BaseException) -> None:
+        duration, count = self._open(type(error).__name__)
+        duration.record(time.perf_counter() - began_s)
+        count.add(events)
+
+    def close(self) -> None:
+        for series in self._series.values():
+            close_series(*series)
+        self._series.clear()
+        self._open_ones.discard(self)
+
+
+class MeteredReader:
+    """Records what `receive` returns. A call that ends without an event is not recorded."""
+
+    def __init__(self, reader: Reader, operation: Operation) -> None:
+        self._reader, self._operation = reader, operation
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)  # what a reader has beyond the protocol
+
+    @property
+    def end(self) -> PartitionEnd | None:
+        return self._reader.end
+
+    async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
+        began_s = time.perf_counter()
+        try:
+            events = await self._reader.receive(max_events, deadline_s)
+        except Exception as error:
+            self._operation.record_failure(began_s, 0, error)
+            raise
+        if events:
+            self._operation.record(began_s, len(events))
+        return events
+
+    async def close(self) -> None:
+        self._operation.close()
+        await self._reader.close()
+
+
+class MeteredSender:
+    """Records every `send`."""
+
+    def __init__(self, sender: Sender, operation: Operation) -> None:
+        self._sender, self._operation = sender, operation
+
+    @property
+    def accepted(self) -> int:
+        return self._sender.accepted
+
+    async def send(
+        self,
+        events: Iterable[Event],
+        *,
+        batch_events_max: int = BATCH_EVENTS_MAX,
+        batch_bytes_max: int | None = None,
+        under_way_max: int | None = None,
+    ) -> int:
+        sending = self._sender.send(
+            events,
+            batch_events_max=batch_events_max,
+            batch_bytes_max=batch_bytes_max,
+            under_way_max=under_way_max,
+        )
+        return await self._measure(sending, len(events) if isinstance(events, Sized) else None)
+
+    async def _measure(self, sending: Awaitable[int], events: int | None = None) -> int:
+        began_s, accepted = time.perf_counter(), self._sender.accepted
+        try:
+            sent = await sending
+        except Exception as error:
+            acknowledged = self._sender.accepted - accepted
+            self._operation.succeeded[1].add(acknowledged)
+            failed = 1 if events is None else max(0, events - acknowledged)
+            self._operation.record_failure(began_s, failed, error)
+            raise
+        self._operation.record(began_s, sent)
+        return sent
+
+    async def close(self) -> None:
+        self._operation.close()
+        await self._sender.close()
+
+
+class MeteredBatchSender(MeteredSender):
+    """Records every batch that the caller has encoded, too."""
+
+    def __init__(self, sender: BatchSender, operation: Operation) -> None:
+        super().__init__(sender, operation)
+        self._batches = sender
+
+    @property
+    def size_max(self) -> int:
+        return self._batches.size_max
+
+    async def deliver(self, payload: Payload) -> int:
+        return await self._measure(self._batches.deliver(payload))
+
+
+class MeteredClient(WrappedClient):
+    """A client whose readers and senders record metrics."""
+
+    def __init__(self, client: HubClient) -> None:
+        super().__init__(client)
+        self._operations: set[Operation] = set()  # of the readers and senders that are open
+
+    async def __aexit__(self, *exc: object) -> None:
+        for operation in list(self._operations):
+            operation.close()
+        await super().__aexit__(*exc)
+
+    async def reader(self, options: ReaderOptions) -> Reader:
+        reader = await self._client.reader(options)
+        return MeteredReader(reader, self._reading(options))
+
+    def _reading(self, options: ReaderOptions) -> Operation:
+        return Operation(
+            RECEIVE,
+            CONSUMED_MESSAGES,
+            self._operations,
+            destination_name=self.hub,
+            destination_partition_id=options.partition,
+            consumer_group_name=options.group,
+        )
+
+    async def sender(self, partition: str | None = None) -> Sender:
+        sender = await self._client.sender(partition)
+        return MeteredSender(sender, self._sending(partition))
+
+    async def batch_sender(self, partition: str) -> BatchSender:
+        sender = await self._client.batch_sender(partition)
+        return MeteredBatchSender(sender, self._sending(partition))
+
+    def _sending(self, partition: str | None) -> Operation:
+        return Operation(
+            SEND,
+            SENT_MESSAGES,
+            self._operations,
+            destination_name=self.hub,
+            destination_partition_id=partition,
+        )

@@ -1,0 +1,1 @@
+"""How far consumer groups are behind, observed from outside: what `pumphouse lag-exporter` runs."""

@@ -1,0 +1,100 @@
+"""The columns of a lease database as rows, and rows as values of statements.
+
+The types are those of the columns, but a database can be edited by hand: a value beyond the limits
+of limits.py raises a StoreError that names the row.
+
+    SELECT -> columns -> read_row, read_checkpoint, read_member -> Ownership, Checkpoint, Member
+                         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pumphouse.leases.model import STATES, Checkpoint, Group, Member, Ownership
+from pumphouse.leases.stores.limits import (
+    ENQUEUED_MS_MAX,
+    SEQUENCE_MAX,
+    checked_deadline,
+    checked_epoch,
+    checked_integer,
+    checked_offset,
+    shown,
+    usable_rate,
+)
+
+# A position before the first event.
+SEQUENCE_MIN = -1
+
+
+def read_row(columns: Sequence[Any]) -> Ownership:
+    partition, owner, epoch, etag, age_s, successor, deadline_s, rate, pinned, state = columns
+    where = f"the ownership row of partition {shown(partition)}"
+    return Ownership(
+        partition,
+        owner,
+        checked_epoch(epoch, where),
+        etag,
+        max(0.0, age_s),  # the clock of the database may have been set back
+        successor,
+        checked_deadline(deadline_s, where),
+        usable_rate(rate),
+        pinned,
+        # A state of a later Pumphouse reads as none.
+        state if state in STATES else "",
+    )
+
+
+def read_member(columns: Sequence[Any]) -> Member:
+    name, age_s, max_partitions = columns
+    if max_partitions is not None:
+        where = f"the member {shown(name)}"
+        checked_integer(max_partitions, 1, 2**31 - 1, "max_partitions", where)
+    return Member(name, max(0.0, age_s), max_partitions)
+
+
+def read_checkpoint(group: Group, columns: Sequence[Any]) -> Checkpoint:
+    partition, sequence, offset, epoch, etag, enqueued_ms = columns
+    where = f"the checkpoint of partition {shown(partition)}"
+    if sequence is not None:
+        checked_integer(sequence, SEQUENCE_MIN, SEQUENCE_MAX, "sequence number", where)
+    if enqueued_ms is not None:
+        checked_integer(enqueued_ms, 0, ENQUEUED_MS_MAX, "enqueued time", where)
+    return Checkpoint(
+        group,
+        partition,
+        sequence,
+        checked_offset(offset, where),
+        checked_epoch(epoch, where),
+        etag,
+        enqueued_ms,
+    )
+
+
+def row_values(row: Ownership, etag: str) -> dict[str, object]:
+    """The values of a row that is written with a new etag."""
+    return {
+        "partition": row.partition,
+        "owner": row.owner,
+        "epoch": row.epoch,
+        "before": row.etag,
+        "etag": etag,
+        "successor": row.successor,
+        "deadline_s": row.deadline_s,
+        "rate": row.rate,
+        "pinned": row.pinned,
+        "state": row.state,
+    }
+
+
+def checkpoint_values(checkpoint: Checkpoint, etag: str) -> dict[str, object]:
+    return {
+        "partition": checkpoint.partition,
+        "sequence": checkpoint.sequence,
+        "offset": checkpoint.offset,
+        "enqueued_ms": checkpoint.enqueued_ms,
+        "epoch": checkpoint.epoch,
+        "before": checkpoint.etag,
+        "etag": etag,
+    }

@@ -1,0 +1,96 @@
+"""Transactions in which a handler's rows and its fenced checkpoint commit together.
+
+    handler -> CheckpointWriter.transaction -> open_transaction -> COMMIT
+                                               ^^^^^^^^^^^^^^^^ this module
+
+The checkpoint is the last statement before the commit: its row stays unlocked while the handler
+runs, so that a new owner can fence off one that hangs. The server ends a transaction that is idle
+for too long, because its locks would block the new owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import psycopg
+
+from pumphouse.errors import StoreUnavailable
+from pumphouse.leases.model import Checkpoint
+from pumphouse.leases.store import CheckpointOutcome
+from pumphouse.leases.stores.postgres.connections import Connection, Connections, interruptible
+from pumphouse.leases.stores.postgres.errors import first_line, is_transient
+
+WriteCheckpoint = Callable[[Connection, Checkpoint, bool], Awaitable[CheckpointOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTransaction:
+    """An open transaction. `connection` is a psycopg.AsyncConnection."""
+
+    connection: Connection
+    write: WriteCheckpoint
+
+    async def update_checkpoint(self, checkpoint: Checkpoint) -> CheckpointOutcome:
+        return await self.write(self.connection, checkpoint, False)
+
+
+@asynccontextmanager
+async def open_transaction(
+    connections: Connections, write: WriteCheckpoint, idle_s: float
+) -> AsyncGenerator[PostgresTransaction, None]:
+    """A transaction around the block; StoreUnavailable if the database fails in it."""
+    async with leased(connections) as connection:
+        transaction = connection.transaction()
+        async with connections.reported(), asyncio.timeout(connections.deadline_s):
+            await interruptible(connection, transaction.__aenter__())
+            # A literal: SET has no parameters. It takes no snapshot, so the isolation level of the
+            # transaction can still be set.
+            await interruptible(connection, _limit_idle(connection, int(idle_s * 1000)))
+        try:
+            yield PostgresTransaction(connection, write)
+            async with committing(connections):
+                await interruptible(connection, transaction.__aexit__(None, None, None))
+        except BaseException as error:
+            # The server rolls back, whatever state the transaction is in.
+            connections.discard(connection)
+            if isinstance(error, psycopg.Error) and is_failure_of_database(error):
+                raise StoreUnavailable(f"{connections.name}: {first_line(error)}") from None
+            raise
+
+
+@asynccontextmanager
+async def committing(connections: Connections) -> AsyncGenerator[None, None]:
+    """The deadline of a commit. An error of PostgreSQL stays what it is."""
+    try:
+        async with asyncio.timeout(connections.deadline_s):
+            yield
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"{connections.name} did not confirm a commit within {connections.deadline_s:g} s"
+        ) from None
+
+
+def is_failure_of_database(error: psycopg.Error) -> bool:
+    """Whether the database failed, and not a statement of the user."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return is_transient(error)
+
+
+@asynccontextmanager
+async def leased(connections: Connections) -> AsyncGenerator[Connection, None]:
+    """A connection for a whole block; only the wait for it has a deadline."""
+    lease = connections.lease()
+    async with connections.reported(), asyncio.timeout(connections.deadline_s):
+        connection = await lease.__aenter__()
+    try:
+        yield connection
+    finally:
+        await lease.__aexit__(None, None, None)
+
+
+async def _limit_idle(connection: Connection, idle_ms: int) -> None:
+    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")

@@ -1,0 +1,264 @@
+"""Tracks which events of a partition were handled, and writes its checkpoint.
+
+    PartitionClient -> Progress           handed out, in hand, handled (pure)
+                    -> PartitionCheckpoint -> CheckpointWriter -> store
+                       ^^^^^^^^^^^^^^^^^^^ pending, due, retried while the lease lasts
+
+* A checkpoint without an event covers what was handled. If the task or the thread of the handler
+  requests it, that includes the batch in hand: the handler itself declares it handled. Elsewhere
+  (another task, `close`, an error callback, an `except` block) the batch in hand does not count: it
+  may have failed.
+* A store that fails is not the handler's failure. A checkpoint that the user's code requests is
+  retried until it is written or the lease has ended. If more checkpoints are requested meanwhile,
+  only the newest is retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError
+from pumphouse.events import Event
+from pumphouse.leases.checkpoints import CheckpointWriter
+from pumphouse.leases.store import SupportsTransactions
+from pumphouse.processor.plan import Pending, add_pending, checkpoint_due_in, sequence_of
+from pumphouse.processor.term import Host, OwnershipTerm
+
+RETRY_S = 1.0  # after a checkpoint of the policy could not be written
+RETRY_FIRST_S, RETRY_MOST_S = 0.1, 2.0  # while the user's code waits for its checkpoint
+JITTER = 0.2
+
+
+def current_caller() -> object:
+    """The task that runs now; in a thread without an event loop, the thread."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident()
+
+
+class Progress:
+    """How far a partition client has handed out events, and how far they were handled."""
+
+    def __init__(self) -> None:
+        self.last: Event | None = None  # the last event that was handed out
+        self.handled: Event | None = None  # the last event that was handled
+        self._in_hand: Event | None = None  # the last event of those that a handler has now
+        self._handler: object = None  # the task or the thread that has them
+        self._task: object = None  # the task that got them
+
+    def begin(self, events: list[Event]) -> None:
+        """The task that runs now gets these events."""
+        self._in_hand = events[-1] if events else None
+        self._task = self._handler = current_caller()
+
+    def enter_thread(self) -> None:
+        """The task runs its handler in this thread."""
+        self._handler = current_caller()
+
+    def leave_thread(self) -> None:
+        """The handler has returned to its task."""
+        self._handler = self._task
+
+    def end(self) -> None:
+        """No handler has events now: it has returned or raised."""
+        self._in_hand = None
+
+    def mark_handled(self, events: list[Event]) -> list[Event]:
+        """These events were handled; returns those that were not handled before."""
+        if not events:
+            return []
+        if self.handled is None:
+            unmarked = events
+        else:
+            reached = sequence_of(self.handled)
+            unmarked = [event for event in events if sequence_of(event) > reached]
+        self.handled = unmarked[-1] if unmarked else self.handled
+        return unmarked
+
+    @property
+    def is_in_handler(self) -> bool:
+        """Whether the task or the thread that runs now has events in hand."""
+        return self._handler is not None and self._handler == current_caller()
+
+    def check_handed_out(self, event: Event, partition: str) -> None:
+        """OptionError if the event is of another partition, or was not handed out yet."""
+        if event.partition is not None and event.partition != partition:
+            raise OptionError(
+                f"cannot checkpoint event {event.sequence} of partition {event.partition} "
+                f"in partition {partition}: use the client of the event's own partition"
+            )
+        if self.last is None or sequence_of(event) > sequence_of(self.last):
+            raise OptionError(
+                f"cannot checkpoint event {event.sequence} of partition {partition}: "
+                "it was not handed out yet"
+            )
+
+    def covered(self) -> Event | None:
+        """The last event that a checkpoint without an argument covers, for this caller."""
+        if self._in_hand is None or not self.is_in_handler or sys.exc_info()[1] is not None:
+            return self.handled
+        return self._in_hand
+
+
+class PartitionCheckpoint:
+    """The checkpoint of one partition client: what is pending, and when it is written.
+
+    One write is under way at a time, always the newest.
+    """
+
+    def __init__(self, host: Host, term: OwnershipTerm, writer: CheckpointWriter) -> None:
+        self._host, self._term, self.writer = host, term, writer
+        self._clock, self._options = host.clock, host.options
+        self._pending: Pending | None = None  # handled, but not in the checkpoint
+        self._requested: Event | None = None  # the furthest checkpoint that was requested
+        self._retry_s = -math.inf  # the policy writes no checkpoint before this, after a failure
+        self._write_lock = asyncio.Lock()
+        self._retry_lock = asyncio.Lock()
+        self._written: Event | None = None  # the furthest checkpoint that was written
+        self.committed: Event | None = None  # the last event of the last transaction
+        self._written_s = -math.inf  # when that was
+
+    def add(self, handled: list[Event]) -> None:
+        if handled:
+            self._pending = add_pending(self._pending, handled, self._clock.monotonic())
+
+    @property
+    def due_in_s(self) -> float:
+        now_s = self._clock.monotonic()
+        due_s = checkpoint_due_in(self._options.checkpoints, self._pending, now_s)
+        return max(due_s, self._retry_s - now_s)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last checkpoint, or since the first handled event after it.
+
+        0 if all handled events are in the checkpoint. Called in other threads too.
+        """
+        if (pending := self._pending) is None or self._is_written(pending.last):
+            return 0.0
+        return max(0.0, self._clock.monotonic() - max(pending.since_s, self._written_s))
+
+    async def write_if_due(self) -> None:
+        """Write the pending checkpoint if it is due. A failing store does not block reading."""
+        if self.due_in_s > 0 or self._pending is None:
+            return
+        try:
+            await self.write(self._pending.last)
+        except StoreError as error:
+            self._retry_s = self._clock.monotonic() + RETRY_S
+            self._failed(error)
+
+    async def finish(self, *, clean: bool) -> None:
+        """Write what is pending when the service ends. `clean`: the partition moves or stops."""
+        options = self._options
+        if self._pending is None or not (
+            options.checkpoint_on_stop if clean else options.checkpoints.on
+        ):
+            return
+        await self.write_while_owner(self._pending.last)
+
+    def discard(self) -> None:
+        """Write no checkpoint of what was handled: its hub no longer exists."""
+        self._pending = None
+
+    async def write_while_owner(self, event: Event) -> None:
+        """Write the checkpoint, with retries while the lease lasts. OwnershipLost after that.
+
+        One caller retries and reports. The others wait for it: a store that fails would otherwise
+        get more requests, and the error callback more calls, the longer it fails.
+        """
+        self._request(event)
+        waits = self._retry_lock.locked()
+        async with self._retry_lock:
+            if not (waits and self._is_written(event)):
+                await self._retry(event)
+
+    async def _retry(self, event: Event) -> None:
+        failures = 0
+        while True:
+            try:
+                return await self.write(event)
+            except StoreError as error:
+                failures += 1
+                self._failed(error)
+            await self._clock.sleep(retry_delay_s(failures, self._host.rng))
+            if not self._term.has_lease:
+                raise OwnershipLost(self._term.partition, self._term.epoch)
+
+    async def write(self, event: Event) -> None:
+        """Write the checkpoint at this event. OwnershipLost if we may not.
+
+        A batch that is handled again requests its checkpoints again: the furthest one counts.
+        """
+        async with self._write_lock:
+            event = self._request(event)
+            await self._advance(event)
+            self._written, self._written_s = event, self._clock.monotonic()
+        self._host.reporter.recovered("checkpoint_failed", self._term.partition)
+        if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
+            self._pending = None
+
+    @asynccontextmanager
+    async def transaction(self, event: Event) -> AsyncGenerator[Any, None]:
+        """A transaction that records this event as handled. OptionError if the store has none."""
+        if not isinstance(self._host.store, SupportsTransactions):
+            raise OptionError(
+                "this store has no transactions: use a store in PostgreSQL, in the database of "
+                "your rows (postgres://USER@HOST/DATABASE)"
+            )
+        place = sequence_of(event), event.offset, event.enqueued_ms
+        async with self.writer.transaction(self._host.store, *place) as connection:
+            yield connection
+        self.committed = self._written = self._request(event)
+        if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
+            self._pending = None
+
+    def uncommitted(self, batch: list[Event]) -> list[Event]:
+        """The events that no transaction has committed."""
+        if self.committed is None:
+            return batch
+        reached = sequence_of(self.committed)
+        return [event for event in batch if sequence_of(event) > reached]
+
+    def _request(self, event: Event) -> Event:
+        """Note a requested checkpoint; returns the event of the furthest one so far."""
+        if self._requested is None or sequence_of(event) > sequence_of(self._requested):
+            self._requested = event
+        return self._requested
+
+    def _is_written(self, event: Event) -> bool:
+        return self._written is not None and sequence_of(event) <= sequence_of(self._written)
+
+    async def _advance(self, event: Event) -> None:
+        partition, deadline_s = self._term.partition, self._options.store_s
+        try:
+            with self._host.reporter.recorder.checkpointing(partition):
+                async with asyncio.timeout(deadline_s):
+                    await self.writer.advance(sequence_of(event), event.offset, event.enqueued_ms)
+        except PumphouseError:
+            raise
+        except TimeoutError:
+            raise StoreError(
+                f"the checkpoint of partition {partition} was not written within {deadline_s:g} s"
+            ) from None
+        except Exception as error:  # a store of the user's own; the handler is not to blame
+            raise StoreError(
+                f"the checkpoint of partition {partition} was not written: {error!r}"
+            ) from error
+
+    def _failed(self, error: Exception) -> None:
+        self._host.reporter.failed("checkpoint_failed", self._term.partition, error)
+
+
+def retry_delay_s(failures: int, rng: Random) -> float:
+    """Seconds before a checkpoint that failed this many times in a row is written again."""
+    full_s = min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(failures - 1, 30))
+    return full_s * (1 - JITTER * rng.random())

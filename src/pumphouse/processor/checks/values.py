@@ -1,0 +1,107 @@
+"""Checks of single values that a user gives. Each OptionError names the option and the value.
+
+    options, processor, host, fixed -> check_seconds, check_whole, ... -> OptionError
+                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+
+A value is refused when it is given. Otherwise it fails later, in a pump, with an error that names
+no option.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Collection, Mapping
+from numbers import Integral, Real
+
+from pumphouse.errors import OptionError
+from pumphouse.events import Position
+
+POSITIONS = {"earliest": "EARLIEST", "latest": "LATEST"}
+ANY_POSITION = "EARLIEST, LATEST or Position(kind, value)"
+
+
+def check_seconds(name: str, value: object) -> None:
+    """A finite number of seconds above 0."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise OptionError(f"{name} must be a number of seconds (got {value!r})")
+    seconds = float(value)
+    if not seconds > 0:  # nan is not above 0 either
+        raise OptionError(f"{name} must be above 0 (got {seconds:g})")
+    if math.isinf(seconds):
+        raise OptionError(f"{name} must be finite (got {seconds:g})")
+
+
+def check_seconds_or_none(name: str, value: object) -> None:
+    if value is not None:
+        check_seconds(name, value)
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """A whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise OptionError(f"{name} must be a whole number (got {value!r})")
+    if int(value) < least:
+        raise OptionError(f"{name} must be at least {least} (got {value})")
+
+
+def check_flag(name: str, value: object) -> None:
+    """True or False. Any text would count as True, even "no"."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} must be True or False (got {value!r})")
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name} must be one of {', '.join(choices)} (got {value!r})")
+
+
+def check_type(name: str, value: object, wanted: type, example: str) -> None:
+    if not isinstance(value, wanted):
+        raise OptionError(f"{name} must be a {wanted.__name__}, such as {example} (got {value!r})")
+
+
+def check_function(name: str, value: object, *arguments: str) -> None:
+    """A function that can be called with these arguments."""
+    if not callable(value):
+        raise OptionError(f"{name} must be a function (got {value!r})")
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # a builtin without a signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        shown = getattr(value, "__qualname__", type(value).__qualname__)
+        raise OptionError(
+            f"{name} is called as {name}({', '.join(arguments)}), which {shown}{signature} does "
+            f"not accept: {error}"
+        ) from None
+
+
+def check_position(name: str, value: object) -> None:
+    """A Position. A text such as "latest", the form of the command line, is refused."""
+    if not isinstance(value, Position):
+        advice = POSITIONS.get(value.lower(), "") if isinstance(value, str) else ""
+        raise OptionError(
+            f"{name} must be a position: use {advice or ANY_POSITION} (got {value!r})"
+        )
+
+
+def check_positions(name: str, value: object) -> None:
+    """A mapping of partitions to positions, or a function that returns one."""
+    if isinstance(value, Mapping):
+        for partition, position in value.items():
+            check_position(f"{name}[{partition!r}]", position)
+    elif not callable(value):
+        raise OptionError(f"{name} must be a function or a mapping of positions (got {value!r})")
+
+
+def check_store(value: object) -> None:
+    """A store, not its URL. The text is repeated only if it cannot contain a key."""
+    if isinstance(value, str):
+        url = repr(value) if "=" not in value else "..."
+        raise OptionError(f"store must be a store, not a string: use open_store({url})")
+    if not hasattr(type(value), "__aenter__"):  # what `async with` looks for
+        kind = type(value).__name__
+        raise OptionError(f"store must be a store, such as open_store('leases.db') (got a {kind})")

@@ -1,0 +1,1 @@
+"""How user code is called: threads for plain functions and callbacks."""

@@ -1,0 +1,1 @@
+"""What a host records of itself: metrics and spans."""

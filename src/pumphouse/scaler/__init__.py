@@ -1,0 +1,1 @@
+"""An external scaler for KEDA: the number of hosts follows the lag. `pumphouse scaler` runs it."""

@@ -1,0 +1,198 @@
+"""Questions to a Prometheus that scrapes a running demonstration, and independent counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import urlopen
+
+from pumphouse.client.factory import open_client
+from pumphouse.clock import SystemClock, now_ms
+from pumphouse.events import Event
+from pumphouse.homes.schema import HUBS, MINUTE_MS, SENSORS_HUB, Reading, encode_reading, home_id
+from pumphouse.telemetry.trace_context import TRACEPARENT
+from tests.deploy.boards import metrics_of, queries
+from tests.lag.prometheus_server import Prometheus, promtool
+from tests.lag.test_docs import SECTIONS
+from tests.spark.waiting import until
+
+T = TypeVar("T")
+DEMO_S = 240.0  # until an answer is as expected, while all cores are busy
+FIRES = 3
+FIRST_HOME = 900  # after the simulated ones
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SINGLE = ("pull-1", "push-1", "fixed-1")  # the hosts at the start
+PROCESSES = {"page", "lag", "hub", "spark", *SINGLE}
+
+
+class ScrapedDemo:
+    """A demonstration with its Prometheus. `folder` is its --data."""
+
+    def __init__(self, folder: Path, targets_url: str, prometheus: Prometheus, mark: str) -> None:
+        self.folder, self.targets_url, self.mark = folder, targets_url, mark
+        self.prometheus = prometheus
+        ready = json.loads((folder / "hub.out").read_text().partition("\n")[0])
+        self.connection = str(ready["namespace_connection_string"])
+
+    # -- independent counts -----------------------------------------------------------------------
+
+    def count_events(self, hub: str) -> int:
+        async def count() -> int:
+            async with open_client(self.connection, hub) as client:
+                names = (await client.properties()).partitions
+                found = [await client.partition_properties(name) for name in names]
+            return sum(each.last_sequence + 1 for each in found)
+
+        return in_thread(count())
+
+    def alerts_in_database(self) -> dict[tuple[str, ...], float]:
+        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
+            rows = file.execute("SELECT kind, count(*) FROM alerts GROUP BY kind").fetchall()
+        return {(kind,): count for kind, count in rows}
+
+    def rows_in_database(self) -> int:
+        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
+            (count,) = file.execute("SELECT count(*) FROM activity").fetchone()
+        return int(count)
+
+    # -- processes --------------------------------------------------------------------------------
+
+    def pid_of(self, *words: str) -> int:
+        """The process of this demonstration whose command line has these words."""
+        for entry in Path("/proc").iterdir():
+            try:
+                if self.mark.encode() in (entry / "environ").read_bytes():
+                    command = (entry / "cmdline").read_bytes().decode().split("\0")
+                    if all(word in command for word in words):
+                        return int(entry.name)
+            except (OSError, ValueError):
+                continue
+        raise AssertionError(f"no process with {words}")
+
+    @contextmanager
+    def without_readings(self) -> Iterator[None]:
+        """Suspend the simulated homes: the hubs and the pipeline come to rest."""
+        sender = self.pid_of("homes", "send")
+        os.kill(sender, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(sender, signal.SIGCONT)
+
+    def send_fires(self) -> None:
+        in_thread(self._send_fires())
+
+    async def _send_fires(self) -> None:
+        at = now_ms(SystemClock())
+        async with open_client(self.connection, SENSORS_HUB) as client:
+            sender = await client.sender()
+            for home in map(home_id, range(FIRST_HOME, FIRST_HOME + FIRES)):
+                reading = Reading(home, "smoke", at // MINUTE_MS, at, 80, at - 5000, "home", 90)
+                body, context = encode_reading(reading), {TRACEPARENT: TRACE}
+                await sender.send([Event(body, context, partition_key=home)])
+
+    def traces_in_database(self) -> set[str]:
+        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
+            rows = file.execute(
+                "SELECT t.trace FROM alert_traces t JOIN alerts a ON a.id = t.id WHERE a.home >= ?",
+                [home_id(FIRST_HOME)],
+            )
+            return {trace for (trace,) in rows}
+
+
+def in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own: the browser has the loop of this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+# -- what every process serves --------------------------------------------------------------------
+
+
+def check_pages(demo: ScrapedDemo) -> None:
+    """Every process is live and ready, and promtool accepts its metrics."""
+    targets: dict[str, str] = {}
+
+    def are_listed() -> bool:
+        groups = json.loads(read(demo.targets_url))
+        targets.update({each["labels"]["process"]: each["targets"][0] for each in groups})
+        return targets.keys() == PROCESSES
+
+    until(are_listed, DEMO_S)
+    for name, address in targets.items():
+        assert read(f"http://{address}/livez") == "ok\n", name
+        until(lambda address=address: is_ready(address), DEMO_S, what=f"{name} is not ready")  # type: ignore[misc]
+        checked = promtool("check", "metrics", text=read(f"http://{address}/metrics"))
+        assert (checked.returncode, checked.stdout) == (0, ""), name
+
+
+def read(url: str) -> str:
+    with urlopen(url, timeout=30) as response:
+        text: str = response.read().decode()
+        return text
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return read(f"http://{address}/readyz") == "ok\n"
+    except OSError:
+        return False
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def check_counts(demo: ScrapedDemo) -> None:
+    """The metrics equal the counts of the hubs and of the database, when all has come to rest."""
+    answers = demo.prometheus.until
+    demo.send_fires()
+    with demo.without_readings():
+        until(lambda: demo.alerts_in_database().get(("fire",), 0) >= FIRES, DEMO_S, "no fire")
+        assert demo.traces_in_database() == {TRACE}
+        sent = demo.count_events(SENSORS_HUB)
+        answers("sum(homes_readings_total) + sum(homes_malformed_readings_total)", {(): sent})
+        answers('sum(pumphouse_hub_received_events_total{hub="sensors"})', {(): sent})
+        answers("sum(pumphouse_spark_lag_events)", {(): 0})
+        ends: dict[tuple[str, ...], float] = {(hub,): demo.count_events(hub) for hub in HUBS}
+        assert ends[SENSORS_HUB,] == sent  # the homes are suspended
+        answers("sum by (hub) (pumphouse_hub_partition_end_sequence + 1)", ends, "hub")
+        malformed = ends["deadletter",]
+        answers("sum(homes_malformed_readings_total)", {(): malformed})
+        answers("sum by (kind) (homes_alerts_total) > 0", demo.alerts_in_database(), "kind")
+        answers("homes_sent_to_alert_seconds_count", {(): sum(demo.alerts_in_database().values())})
+        answers("homes_sent_to_row_seconds_count", {(): demo.rows_in_database()})
+
+
+def check_lag_of_a_killed_host(demo: ScrapedDemo) -> None:
+    """Its group falls behind, the others do not; its series and its address vanish."""
+    lag = "eventhub_consumergroup_group_sum_lag"
+    os.kill(demo.pid_of("pumphouse.dashboard.monitors.host", SINGLE[0]), signal.SIGKILL)
+    demo.prometheus.until_series(f'delta({lag}{{group="tallies"}}[15s]) > 0')
+    others = f'max({lag}{{group!="tallies"}})'
+    demo.prometheus.until_series(f'{lag}{{group="tallies"}} > 10 + scalar({others})')
+    demo.prometheus.until(f'count(up{{process="{SINGLE[0]}"}})', {})
+    status = 'count(eventhub_consumergroup_status{group="tallies"} == 3)'
+    demo.prometheus.until(status, {(): 16})
+
+
+def check_boards(demo: ScrapedDemo) -> None:
+    """Every query of the boards finds series."""
+    recorded = {metric for metrics in SECTIONS.values() for metric in metrics}
+    asked = [(where, query) for where, query in queries() if set(metrics_of(query)) <= recorded]
+    assert len(asked) > 30
+    for where, query in asked:
+        assert demo.prometheus.until_series(query), where
+
+
+def check_processors(demo: ScrapedDemo) -> None:
+    """Every partition of every group has one owner."""
+    owned = "sum by (group) (pumphouse_processor_owned_partitions)"
+    demo.prometheus.until(owned, {("archive",): 16, ("notices",): 16, ("tallies",): 16}, "group")

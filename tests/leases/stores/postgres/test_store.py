@@ -1,0 +1,281 @@
+"""PostgresStore: its tables, its URL, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import psycopg
+import pytest
+
+from pumphouse.errors import OptionError, StoreError, StoreUnavailable
+from pumphouse.leases.model import (
+    Checkpoint,
+    Ownership,
+    claim,
+    hand_over,
+    nominate,
+    release,
+    renew,
+    request_resume,
+)
+from pumphouse.leases.store import Change, SupportsChanges
+from pumphouse.leases.store_url import open_store
+from pumphouse.leases.stores.postgres.changes import read_change
+from pumphouse.leases.stores.postgres.schema import Statements
+from pumphouse.leases.stores.postgres.store import PostgresStore
+from tests.leases.contract.calls import first, granted, rows
+from tests.leases.contract.stores import GROUP
+from tests.postgres.server import PostgresServer
+
+SECRET = "topsecret"
+
+
+@pytest.fixture
+def schema() -> str:
+    return f"t_{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def store(postgres: PostgresServer, schema: str) -> AsyncIterator[PostgresStore]:
+    async with PostgresStore(postgres.shared(), schema=schema) as store:
+        yield store
+
+
+def administer(postgres: PostgresServer, *statements: str) -> None:
+    with psycopg.connect(postgres.shared(), autocommit=True) as administrator:
+        for statement in statements:
+            administrator.execute(statement)
+
+
+async def test_a_store_opens_by_its_url(postgres: PostgresServer, schema: str) -> None:
+    for text in (postgres.shared(), postgres.shared().replace("postgresql:", "postgres:")):
+        store = open_store(text, schema=schema, deadline_s=60)
+        assert isinstance(store, PostgresStore)
+        assert isinstance(store, SupportsChanges)
+        async with store:
+            assert "open" in repr(store)
+        assert "closed" in repr(store)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgres://u:{SECRET}%zz@h/x",
+        f"postgres://u:{SECRET}@h/x?foo={SECRET}",
+        f"postgres://u:{SECRET}@[h/x",
+        f"postgres://u:{SECRET}@h:port/x",
+        f"postgres://u:{SECRET}@h:65536/x",
+    ],
+)
+def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(OptionError, match="postgres://USER") as raised:
+        open_store(url)
+    assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r}"
+
+
+def test_a_repr_has_neither_user_nor_password() -> None:
+    store = open_store(f"postgres://usr:{SECRET}@db.example:5433/leases?password={SECRET}")
+    assert repr(store) == "<PostgresStore PostgreSQL database leases at db.example:5433 | closed>"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schema": "x; DROP"}, "schema must be"),
+        ({"schema": ""}, "schema must be"),
+        ({"deadline_s": 0}, "deadline_s must be above 0"),
+        ({"connections_max": 0}, "connections_max must be at least 1"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        open_store("postgres://h/x", **options)
+
+
+async def test_a_closed_store_refuses_calls(postgres: PostgresServer, schema: str) -> None:
+    store = PostgresStore(postgres.shared(), schema=schema)
+    with pytest.raises(StoreError, match="async with"):
+        await store.list_ownership(GROUP)
+    async with store, store:
+        pass
+    with pytest.raises(StoreError, match="async with"):
+        await store.list_ownership(GROUP)
+
+
+async def test_hosts_create_the_tables_at_the_same_time(
+    postgres: PostgresServer, schema: str
+) -> None:
+    async def open_and_list() -> int:
+        async with PostgresStore(postgres.shared(), schema=schema, deadline_s=60) as store:
+            return len((await store.list_ownership(GROUP)).ownerships)
+
+    assert await asyncio.gather(*(open_and_list() for _ in range(6))) == [0] * 6
+
+
+async def test_an_observer_creates_nothing(postgres: PostgresServer, schema: str) -> None:
+    with pytest.raises(StoreUnavailable, match="does a consumer use it"):
+        async with PostgresStore(postgres.shared(), schema=schema, create=False):
+            pass
+    with psycopg.connect(postgres.shared()) as administrator:
+        query = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
+        assert administrator.execute(query, (schema,)).fetchall() == [(0,)]
+
+
+async def test_tables_of_a_later_version_are_refused(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    administer(postgres, f"UPDATE {schema}.store_version SET version = 99")
+    with pytest.raises(StoreError, match="version 99"):
+        async with PostgresStore(postgres.shared(), schema=schema):
+            pass
+
+
+async def test_removed_tables_are_an_error_that_stays(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    administer(postgres, f"DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(StoreError, match="removed or changed") as raised:
+        await store.list_ownership(GROUP)
+    assert not isinstance(raised.value, StoreUnavailable)
+
+
+async def test_missing_rights_are_named(postgres: PostgresServer, schema: str) -> None:
+    user = f"u_{uuid.uuid4().hex[:12]}"
+    statements = Statements(schema).creation()
+    administer(postgres, f"CREATE USER {user}", *statements)
+    url = postgres.shared().replace("tests@", f"{user}@")
+    with pytest.raises(StoreError, match="grant the user"):
+        async with PostgresStore(url, schema=schema):
+            pass
+    administer(
+        postgres,
+        f"GRANT USAGE ON SCHEMA {schema} TO {user}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {user}",
+    )
+    async with PostgresStore(url, schema=schema) as store:
+        await first(store)
+        await store.beat(GROUP, "a")
+        await store.leave(GROUP, "a")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        claim(None, "0", "a\0b"),
+        claim(None, "0", "a\ud800"),
+        Ownership("0", "a", 2**63),
+        Ownership("0", "a", 1, deadline_s=1e300),
+    ],
+)
+async def test_a_row_that_cannot_be_stored_is_refused(store: PostgresStore, row: Ownership) -> None:
+    with pytest.raises(OptionError, match="cannot be stored"):
+        await store.claim_ownership(GROUP, [claim(None, "1", "a"), row])
+    assert await rows(store) == {}
+    await first(store)  # the connection works
+
+
+async def test_values_written_by_hand_are_checked(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    await first(store)
+    await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
+    for change, message in (
+        ("ownership SET epoch = -1", "epoch"),
+        ("ownership SET epoch = 1, deadline_at = '9999-01-01'", "deadline"),
+    ):
+        administer(postgres, f"UPDATE {schema}.{change}")
+        with pytest.raises(StoreError, match=f"partition '0' has the {message}"):
+            await store.list_ownership(GROUP)
+    administer(postgres, f"UPDATE {schema}.checkpoint SET sequence = -7")
+    with pytest.raises(StoreError, match="sequence number -7"):
+        await store.list_checkpoints(GROUP)
+
+
+async def test_a_clock_that_is_set_back_gives_no_negative_age(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    await first(store)
+    await store.beat(GROUP, "a")
+    for table in ("ownership", "member"):
+        administer(postgres, f"UPDATE {schema}.{table} SET written_at = now() + interval '1 hour'")
+    listing = await store.list_ownership(GROUP)
+    assert [row.age_s for row in listing.ownerships] == [0]
+    assert [member.age_s for member in listing.members] == [0]
+
+
+async def test_old_member_records_are_removed(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    await store.beat(GROUP, "old")
+    administer(postgres, f"UPDATE {schema}.member SET written_at = now() - interval '25 hours'")
+    await store.beat(GROUP, "new")
+    assert [member.name for member in (await store.list_ownership(GROUP)).members] == ["new"]
+
+
+async def test_a_store_is_not_used_after_a_fork(postgres: PostgresServer, schema: str) -> None:
+    code = f"""
+import asyncio, os, sys
+from pumphouse.errors import StoreError
+from pumphouse.leases.model import Group
+from pumphouse.leases.stores.postgres.store import PostgresStore
+
+async def main():
+    async with PostgresStore({postgres.shared()!r}, schema={schema!r}) as store:
+        if os.fork() == 0:
+            try:
+                await store.list_ownership(Group("n", "h"))
+            except StoreError as error:
+                os._exit(7 if "forked" in str(error) else 1)
+            finally:
+                os._exit(1)
+        os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+
+asyncio.run(main())
+"""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=dict(os.environ))
+    assert await process.wait() == 7
+
+
+# -- notifications --------------------------------------------------------------------------------
+
+
+async def test_changes_name_the_hosts_that_they_concern(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    async with (
+        PostgresStore(postgres.shared(), schema=schema) as other,
+        aclosing(other.changes(GROUP)) as changes,
+    ):
+        assert await anext(changes) == Change()
+        row = await first(store, host="a")
+        row = await granted(store, renew(row, 5.0))  # not notified
+        row = await granted(store, nominate(row, "b", 30.0))
+        assert await anext(changes) == Change("0", frozenset("ab"))
+        row = await granted(store, renew(row, 6.0))  # not notified
+        row = await granted(store, request_resume(row))
+        assert await anext(changes) == Change("0", frozenset("ab"))
+        row = await granted(store, hand_over(row, 10.0))
+        assert await anext(changes) == Change("0", frozenset("ab"))
+        row = await granted(store, claim(row, "0", "c"))
+        assert await anext(changes) == Change("0", frozenset("bc"))
+        await granted(store, release(row))
+        released = await anext(changes)
+        assert released == Change("0", None)
+        assert released.concerns("anyone")
+
+
+async def test_groups_do_not_notify_each_other(store: PostgresStore) -> None:
+    channels = {Statements(name).channel(GROUP) for name in ("a", "b")}
+    assert len(channels) == 2
+    assert all(len(channel) <= 63 for channel in channels)
+
+
+@pytest.mark.parametrize("payload", ["", "x", "[1]", "{}", "[" * 100_000])
+def test_a_payload_that_cannot_be_read_concerns_everyone(payload: str) -> None:
+    assert read_change(payload) == Change()

@@ -1,0 +1,73 @@
+"""A TCP port in front of a PostgreSQL server, which can fall silent or refuse connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+PASSWORD = "s3cret-of-the-tests"
+
+
+class Proxy:
+    """While `is_silent`, requests take effect and no response comes back."""
+
+    def __init__(self, socket: Path) -> None:
+        self.port = 0
+        self.is_silent = False
+        self.silent_after = b""  # fall silent when a request contains this
+        self.is_refusing = False
+        self.connections = 0
+        self._socket = socket
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def url(self, database: str) -> str:
+        return f"postgres://tests:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def recover(self) -> None:
+        self.is_silent, self.silent_after = False, b""
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self.is_refusing:
+            writer.transport.abort()
+            return
+        server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
+        self._writers |= {writer, server_writer}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._copy(reader, server_writer, is_response=False))
+                tasks.create_task(self._copy(server_reader, writer, is_response=True))
+        finally:
+            self._writers -= {writer, server_writer}
+
+    async def _copy(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_response: bool
+    ) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                if self.silent_after and not is_response and self.silent_after in data:
+                    self.is_silent = True
+                if not (is_response and self.is_silent):
+                    target.write(data)
+                    await target.drain()
+        target.transport.abort()
+
+
+@asynccontextmanager
+async def proxy_to(folder: Path) -> AsyncIterator[Proxy]:
+    """A proxy to the server whose socket is in this folder."""
+    proxy = Proxy(folder / ".s.PGSQL.5432")
+    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
+    async with server:
+        try:
+            yield proxy
+        finally:
+            proxy.cut()

@@ -1,0 +1,43 @@
+"""Classes and functions that are registered are checked at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pumphouse.errors import OptionError
+from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.checks.factories import check_methods
+from pumphouse.processor.host import EventProcessorHost
+from tests.processor.virtual_time import run
+
+
+class WithoutOpen:
+    async def close(self, context: object, reason: object) -> None: ...
+
+    async def process_events(self, context: object, messages: object) -> None: ...
+
+    async def process_error(self, context: object, error: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("factory", "reason"),
+    [
+        (WithoutOpen, "the class WithoutOpen has no method open: an event processor needs open, "),
+        (dict, "the class dict has no method open and no method close and no method process_"),
+        ("WithoutOpen", "register\\(\\) needs a class or a function .* \\(got 'WithoutOpen'\\)"),
+    ],
+)
+def test_a_class_without_a_method_is_refused(factory: Any, reason: str) -> None:
+    async def scenario() -> None:
+        host = EventProcessorHost("a", "Endpoint=sb://unused", store=MemoryStore())
+        with pytest.raises(OptionError, match=reason):
+            await host.register(factory)
+
+    run(scenario())
+
+
+def test_an_object_without_a_method_is_refused() -> None:
+    with pytest.raises(OptionError, match="the object has no method open"):
+        check_methods(WithoutOpen(), "the object")

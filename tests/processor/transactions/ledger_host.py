@@ -1,0 +1,72 @@
+"""A host with a ledger in PostgreSQL, as a process of its own.
+
+With KILL_AT=n it kills itself at the n-th statement of its transfers: before it is sent or, with
+KILL_AFTER, after the server has got it and before the response is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Any
+
+import psycopg
+
+from pumphouse import EventProcessorHost, PartitionContext, PartitionManagerOptions
+from pumphouse.events import Event
+from pumphouse.leases.stores.postgres.store import PostgresStore
+
+OF_HANDLERS: set[object] = set()  # the connection of the transfer in hand
+LEASES = PartitionManagerOptions(lease_duration_s=3, renew_interval_s=1)
+
+
+def kill_at(count: int, *, after: bool) -> None:
+    """Die at a statement of a handler's transaction; those of leases do not count."""
+    left = count
+    wait = psycopg.AsyncConnection.wait
+
+    async def counted(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
+        nonlocal left
+        is_counted = self in OF_HANDLERS
+        left -= is_counted
+        if is_counted and left <= 0:
+            if after:
+                gen.send(None)  # sends the statement, and waits for the response
+                self.pgconn.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await wait(self, gen, *more, **options)
+
+    psycopg.AsyncConnection.wait = counted  # type: ignore[method-assign]
+
+
+async def main(url: str, schema: str, connection: str, name: str) -> None:
+    async def transfer(context: PartitionContext, event: Event) -> None:
+        """Move one coin. Nothing here notices an event that is handled twice."""
+        debtor, creditor = event.body.decode().split()
+        async with context.transaction() as database:
+            OF_HANDLERS.add(database)
+            await database.execute(
+                f"INSERT INTO {schema}.entry VALUES (%s, %s)",
+                (context.partition_id, event.sequence),
+            )
+            for account, amount in sorted([(debtor, -1), (creditor, 1)]):
+                await database.execute(
+                    f"UPDATE {schema}.account SET coins = coins + %s WHERE name = %s",
+                    (amount, account),
+                )
+
+            # The checkpoint and the commit follow.
+        OF_HANDLERS.clear()
+
+    async with PostgresStore(url, schema=schema) as store:
+        host = EventProcessorHost(name, connection, store=store, partition_manager_options=LEASES)
+        await host.start(transfer)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    if "KILL_AT" in os.environ:
+        kill_at(int(os.environ["KILL_AT"]), after="KILL_AFTER" in os.environ)
+    asyncio.run(main(*sys.argv[1:]))

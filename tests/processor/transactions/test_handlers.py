@@ -1,0 +1,107 @@
+"""Transactions of handlers: what a retry sees, and stores that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+
+import psycopg
+
+from pumphouse import (
+    EventProcessorHost,
+    EventProcessorOptions,
+    MemoryStore,
+    PartitionContext,
+    PoisonPolicy,
+)
+from pumphouse.client.factory import open_client
+from pumphouse.errors import OptionError
+from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.stores.postgres.store import PostgresStore
+from tests.postgres.server import PostgresServer
+
+HUB = "eh"
+LIMIT_S = 60.0
+POISON = PoisonPolicy(retries=5, first_s=0.01, most_s=0.02)
+Process = Callable[[PartitionContext, list[Event]], Awaitable[None]]
+
+
+async def serve(store: CheckpointStore, process: Process, done: asyncio.Event, bodies: str) -> None:
+    """Run a host with this handler of batches until `done`."""
+
+    class Processor:
+        async def open(self, context: PartitionContext) -> None: ...
+
+        async def close(self, context: PartitionContext, reason: object) -> None: ...
+
+        async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
+            await process(context, messages)
+
+        async def process_error(self, context: PartitionContext, error: Exception) -> None: ...
+
+    async with EmbeddedHub({HUB: 1}) as hub:
+        async with open_client(hub.connection_string(HUB)) as client:
+            await (await client.sender("0")).send([Event(body.encode()) for body in bodies])
+        host = EventProcessorHost("anna", hub.connection_string(HUB), store=store)
+        await host.register(Processor, EventProcessorOptions(poison=POISON))
+        await asyncio.wait_for(done.wait(), LIMIT_S)
+        await host.unregister()
+
+
+async def test_a_retry_leaves_out_what_a_transaction_has_committed(
+    postgres: PostgresServer,
+) -> None:
+    schema, url = f"t_{uuid.uuid4().hex}", postgres.shared()
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(f"CREATE SCHEMA {schema}")
+        administrator.execute(f"CREATE TABLE {schema}.entry (body text)")
+    seen: list[str] = []
+    done = asyncio.Event()
+
+    async def process(context: PartitionContext, batch: list[Event]) -> None:
+        seen.append("".join(event.body.decode() for event in batch))
+        for event in batch:
+            async with context.transaction(event) as database:
+                await database.execute(
+                    f"INSERT INTO {schema}.entry VALUES (%s)", (event.body.decode(),)
+                )
+            if event.body == b"b" and len(seen) == 1:
+                raise RuntimeError("after a commit, and with events left")
+        if len(seen) == 2:
+            raise RuntimeError("after everything was committed")
+        done.set()
+
+    async with PostgresStore(url, schema=schema) as store:
+        serving = asyncio.create_task(serve(store, process, done, "abcd"))
+
+        def written() -> str:
+            with psycopg.connect(url) as administrator:
+                rows = administrator.execute(f"SELECT body FROM {schema}.entry").fetchall()
+            return "".join(sorted(body for (body,) in rows))
+
+        async with asyncio.timeout(LIMIT_S):
+            while written() < "abcd":  # noqa: ASYNC110 (the handler writes it to the database)
+                await asyncio.sleep(0.05)
+        done.set()
+        await serving
+        assert written() == "abcd"
+    assert seen == ["abcd", "cd"]
+
+
+async def test_a_store_without_transactions_says_what_to_use() -> None:
+    errors: list[Exception] = []
+    done = asyncio.Event()
+
+    async def process(context: PartitionContext, batch: list[Event]) -> None:
+        try:
+            async with context.transaction():
+                raise AssertionError("there is no transaction")
+        except OptionError as error:
+            errors.append(error)
+            done.set()
+
+    await serve(MemoryStore(), process, done, "a")
+    assert "postgres://USER@HOST/DATABASE" in str(errors[0])
