@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.conftest import Program
 
 LIMIT_S = 60.0
+STATUS = "eventhub_consumergroup_status"
 
 
 class Exporter:
@@ -60,6 +61,13 @@ class Exporter:
         deadline = time.monotonic() + LIMIT_S
         while not expected(names := set(self.series())):
             assert time.monotonic() < deadline, names
+            time.sleep(0.05)
+
+    def until_group(self, name: str) -> None:
+        """Wait until the partitions of this group have a status."""
+        deadline = time.monotonic() + LIMIT_S
+        while not any(labels["group"] == name for labels, _ in self.series().get(STATUS, ())):
+            assert time.monotonic() < deadline, self.page("/metrics")
             time.sleep(0.05)
 
     def dispose(self) -> None:

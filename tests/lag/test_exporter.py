@@ -16,7 +16,7 @@ from pumphouse.telemetry.definitions import POLL_FAILURES, POLL_SECONDS
 from tests.azurite.server import KEY, Azurite
 from tests.cli.conftest import Call, refused
 from tests.cli.conftest import call as call
-from tests.lag.exporter_process import exporter
+from tests.lag.exporter_process import STATUS, exporter
 from tests.lag.prometheus_server import free_port, promtool
 
 PARTITIONS = {"eventhub_partition_latest_offset", "eventhub_partition_earliest_offset"}
@@ -50,11 +50,11 @@ def test_hub_and_store_come_and_go(tmp_path: Path) -> None:
         running.until_names(OWN.issuperset)
         with hub_at(port):
             running.until_page("/metrics", 200, "eventhub_partition_latest_offset")
-            assert "eventhub_consumergroup_status" not in running.series()
+            assert STATUS not in running.series()
             checkpoint(path, group, 3)
+            # A poll between the creation of the file and that of its row finds `$Default` only.
+            running.until_group("counters")
             running.until_ready()
-            page = running.until_page("/metrics", 200, "eventhub_consumergroup_status")
-            assert 'group="counters"' in page
             path.rename(tmp_path / "elsewhere.db")
             running.until_page("/readyz", 503, "store: ")
             running.until_names((OWN | PARTITIONS).__eq__)
@@ -72,13 +72,32 @@ def test_hub_and_store_come_and_go(tmp_path: Path) -> None:
     assert ROOT_KEY not in output
 
 
+def test_a_store_without_rows_has_the_default_group_only(tmp_path: Path) -> None:
+    path, port = tmp_path / "leases.db", free_port()
+    asyncio.run(create(path))
+    with hub_at(port) as hub:
+        connection = hub.connection_string("orders")
+        with exporter("--store", str(path), connection=connection) as running:
+            running.until_group("$Default")
+            groups = {labels["group"] for labels, _ in running.series()[STATUS]}
+            assert groups == {"$Default"}
+            checkpoint(path, Group(f"127.0.0.1:{port}", "orders", "counters"), 3)
+            running.until_group("counters")
+
+
+async def create(path: Path) -> None:
+    """Create a store without rows."""
+    async with SqliteStore(path):
+        pass
+
+
 def test_the_page_is_valid_and_has_the_documented_metrics(tmp_path: Path) -> None:
     with hub_at(0) as hub:
         connection, path = hub.connection_string("orders"), tmp_path / "leases.db"
         checkpoint(path, Group(connection.split("/")[2].split(";")[0], "orders"), -1)
         with exporter("--store", str(path), connection=connection) as running:
-            running.until_ready()
-            page = running.until_page("/metrics", 200, "eventhub_consumergroup_status")
+            running.until_names({metric.name for metric in OBSERVED}.issubset)
+            page = running.page("/metrics")[1]
             assert running.program.end(signal.SIGINT) == (0, "")
     checked = promtool("check", "metrics", text=page)
     assert (checked.returncode, checked.stderr) == (0, "")

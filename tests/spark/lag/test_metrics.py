@@ -104,6 +104,7 @@ def test_a_running_query(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
     until(lambda: list(scrape("pumphouse_spark_input_rows_total", **labels).values()) == [3])
     lag = scrape("pumphouse_spark_lag_events", partition="0", **labels)
     assert list(lag.values()) == [0]
-    assert scrape("pumphouse_spark_batch_seconds_count", phase="addBatch", **labels)
+    # The durations of a batch are recorded after its rows.
+    until(lambda: scrape("pumphouse_spark_batch_seconds_count", phase="addBatch", **labels) != {})
     query.stop()
     until(lambda: not scrape("pumphouse_spark_input_rows_total", **labels))
