@@ -21,6 +21,7 @@ from pumphouse.processor.checks.continuity import Continuity
 from pumphouse.processor.checks.gaps import LastRead
 from pumphouse.processor.cycle import Cycle
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.processor import Processor
 from pumphouse.processor.pump import Pump
 from pumphouse.processor.reporting import Reporter
 from pumphouse.processor.supervisor import PartitionSupervisor
@@ -156,6 +157,21 @@ def a_checkpoint_for_every_batch(patch: Patch) -> None:
 def no_checkpoint_by_the_policy(patch: Patch) -> None:
     """Checkpoints are written only by hand and on release: a crash repeats any number of events."""
     patch.setattr(PartitionCheckpoint, "due_in_s", property(lambda self: math.inf))
+
+
+@mutant("I3", face="partitions")
+def partitions_are_yielded_once(patch: Patch) -> None:
+    """A partition whose loop was left by an exception is not offered again."""
+
+    async def partitions(self: Processor) -> Any:
+        self._consumed.set()
+        stopped, seen = asyncio.ensure_future(self.engine.wait()), set()
+        while (partition := await self._next(stopped)) is not None:
+            if (partition.id, partition.epoch) not in seen:
+                seen.add((partition.id, partition.epoch))
+                yield partition
+
+    patch.setattr(Processor, "partitions", partitions)
 
 
 # -- fleets ---------------------------------------------------------------------------------------

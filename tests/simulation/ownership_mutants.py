@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumphouse.errors import OwnershipLost, StoreError
-from pumphouse.events import Event
+from pumphouse.events import LATEST, Event
 from pumphouse.leases import census, model
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Granted, Listing, Ownership, Unknown
@@ -68,12 +68,34 @@ def checkpoints_without_a_lease(patch: Patch) -> None:
 def readers_with_the_same_epoch(patch: Patch) -> None:
     """The hub cannot tell a later owner from an earlier one: every reader has epoch 0.
 
-    The official processors open their readers like that. (Readers without an epoch would not be
-    checked: a host opens one to check its access.)
+    The official processors open their readers like that.
     """
 
     async def open_reader(self: Pump) -> Any:
         self._reader = await self.host.client.reader(replace(self._reader_options, epoch=0))
+        return self._reader
+
+    patch.setattr(Pump, "_open_reader", open_reader)
+
+
+@mutant("I1", hosts=1)
+def readers_without_an_epoch(patch: Patch) -> None:
+    """A later owner cannot evict the reader of an earlier one."""
+
+    async def open_reader(self: Pump) -> Any:
+        self._reader = await self.host.client.reader(replace(self._reader_options, epoch=None))
+        return self._reader
+
+    patch.setattr(Pump, "_open_reader", open_reader)
+
+
+@mutant("I15", hosts=1)
+def a_reader_without_an_epoch_ignores_the_checkpoint(patch: Patch) -> None:
+    """It starts at the newest event."""
+
+    async def open_reader(self: Pump) -> Any:
+        options = replace(self._reader_options, epoch=None, position=LATEST)
+        self._reader = await self.host.client.reader(options)
         return self._reader
 
     patch.setattr(Pump, "_open_reader", open_reader)
@@ -302,6 +324,17 @@ def a_hand_over_does_not_wait_for_the_handler(patch: Patch) -> None:
         await original(self, served, client)
 
     patch.setattr(Pump, "_serve", serve_until_stopped)
+
+
+@mutant("I2", face="partitions")
+def a_hand_over_does_not_wait_for_the_users_task(patch: Patch) -> None:
+    """The user's own task still has a batch in hand when its partition is given up."""
+
+    async def wait_until_left(self: PartitionClient) -> None:
+        with suppress(Stopped):
+            await self._term.unless_stopped(self._left.wait())
+
+    patch.setattr(PartitionClient, "wait_until_left", wait_until_left)
 
 
 @mutant("I2", seeds=60)

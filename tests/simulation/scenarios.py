@@ -11,11 +11,12 @@ from random import Random
 
 from pumphouse.processor.options import STOP, CheckpointPolicy, ProcessorOptions
 from pumphouse.simulation import PROFILES, Result, Scenario, simulate
-from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SEMANTICS
 
-# In an order of its own: a seed must keep its scenario when the registry changes.
+# In an order of their own: a seed must keep its scenario when the registries change.
+FACES = ("pull", "push", "functions", "fixed")
+PARTITIONS_EVERY = 72  # rounds: every other 72 of them have `partitions` in place of `pull`
 STRATEGIES = ("steady", "greedy", "balanced", "eph", "eph_js", "steady:rates")
 FAULT_PROFILES = ("harsh", "default", "harsh", "hosts", "store")
 TIMINGS = {  # interval, lease and renewal in seconds
@@ -40,7 +41,7 @@ def scenario_of(seed: int) -> Scenario:
         seed=seed,
         faults=PROFILES[FAULT_PROFILES[rounds % len(FAULT_PROFILES)]],
         strategy=STRATEGIES[rounds % len(STRATEGIES)],
-        face=FACES[rounds // 6 % len(FACES)],
+        face=face_of(rounds),
         store=SEMANTICS[rounds // 24 % len(SEMANTICS)],
         burst_s=rng.choice((10.0, 40.0, 40.0, 200.0)),
     )
@@ -55,6 +56,11 @@ def scenario_of(seed: int) -> Scenario:
         faults=PROFILES[rng.choice(("quiet", "quiet", "default"))],
         burst_s=rng.choice((300.0, 1800.0)),
     )
+
+
+def face_of(rounds: int) -> str:
+    face = FACES[rounds // 6 % len(FACES)]
+    return "partitions" if face == "pull" and rounds // PARTITIONS_EVERY % 2 else face
 
 
 def timing_of(seed: int) -> str:

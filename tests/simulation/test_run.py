@@ -19,7 +19,7 @@ SMALL: dict[str, Any] = {"hosts": 3, "partitions": 4, "hours": 0.3}
 
 DIGESTS = """
 from pumphouse.simulation import PROFILES, Scenario, simulate
-for face in ("pull", "push", "functions", "fixed"):
+for face in ("pull", "push", "functions", "fixed", "partitions"):
     scenario = Scenario(3, 4, 0.1, 11, PROFILES["harsh"], face=face)
     print(simulate(scenario).digest)
 """
@@ -39,7 +39,7 @@ def digests(hash_seed: str) -> str:
 
 def test_the_same_seed_gives_the_same_history_in_any_process() -> None:
     first = digests("1")
-    assert len(set(first.split())) == 4
+    assert len(set(first.split())) == 5
     assert digests("2") == first
 
 

@@ -21,7 +21,7 @@ from pumphouse.errors import OptionError
 if TYPE_CHECKING:
     from pumphouse.simulation import Result, Scenario
 
-APIS = ("pull", "push", "functions", "fixed")
+APIS = ("pull", "push", "functions", "fixed", "partitions")
 STORES = ("memory", "blob", "bloblease")
 HISTORY_LINES = 40
 PROGRESS_EVERY_S = 0.5

@@ -1,6 +1,7 @@
 """Adapters that run a simulated host with each API of the real processor.
 
-pull       Processor: a task for each partition client
+pull       Processor.run(serve)
+partitions Processor.partitions(): a task of the user for each partition client
 push       EventProcessorHost with a class
 functions  EventProcessorHost with a function
 fixed      FixedPartitionProcessor
@@ -38,7 +39,9 @@ from pumphouse.processor.processor import Processor
 from pumphouse.simulation.handler import SimulatedHandler
 
 # The APIs, as in the table above. A scenario has one in its field `face`.
-FACES = ("pull", "push", "functions", "fixed")
+FACES = ("pull", "push", "functions", "fixed", "partitions")
+PULL = ("pull", "partitions")  # without a poison policy
+LATE_SHARE, LATE_S_MAX = 0.1, 5.0  # of the tasks for a partition, and how late they start
 MANUAL_SHARE = 0.2  # share of the batches whose checkpoint the handler writes itself
 CALLBACK_SHARE = 0.5  # share of calls of `close` and `process_error` that checkpoint
 
@@ -87,7 +90,7 @@ async def checkpoint_some(
 
 
 class PullAdapter:
-    """The pull API: a task for each claimed partition."""
+    """The pull API: a function that is called for each claimed partition."""
 
     def __init__(self, parts: HostParts) -> None:
         self.parts = parts
@@ -133,6 +136,29 @@ class PullAdapter:
         await self.processor.stop()
         self._task.cancel()
         await asyncio.wait([self._task])
+
+
+class PartitionsAdapter(PullAdapter):
+    """The pull API with tasks of the user, who handles their exceptions."""
+
+    async def start(self) -> None:
+        await self.processor.__aenter__()
+        self._task = asyncio.create_task(self._iterate())
+
+    async def _iterate(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            async for partition in self.processor.partitions():
+                tasks.create_task(self._serve_safely(partition))
+
+    async def _serve_safely(self, partition: PartitionClient) -> None:
+        if self.parts.rng.random() < LATE_SHARE:
+            await asyncio.sleep(self.parts.rng.uniform(0, LATE_S_MAX))
+        try:
+            await self._serve(partition)
+        except OwnershipLost:
+            pass
+        except Exception as failed:
+            self.parts.report(partition.id, failed)
 
 
 class PushAdapter:
@@ -245,6 +271,8 @@ def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
     match face:
         case "pull":
             return PullAdapter(parts)
+        case "partitions":
+            return PartitionsAdapter(parts)
         case "push":
             return PushAdapter(parts)
         case "functions":

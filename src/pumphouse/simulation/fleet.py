@@ -18,7 +18,7 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.strategies import choose_strategy
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.options import STOP, ProcessorOptions
-from pumphouse.simulation.adapters import HostAdapter, HostParts, open_adapter
+from pumphouse.simulation.adapters import PULL, HostAdapter, HostParts, open_adapter
 from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.handler import POISON, Handler, SimulatedHandler
 from pumphouse.simulation.history import History
@@ -270,7 +270,7 @@ class Fleet:
         poison = self.faults.poison
         # With STOP the handler raises until the operator has repaired it.
         stops = self.options.poison.then == STOP
-        if poison and self.face != "pull":  # the pull API has no poison policy
+        if poison and self.face not in PULL:
             for n in range(len(bodies)):
                 if rng.random() < poison:
                     bodies[n] = POISON

@@ -238,7 +238,7 @@ class SimClient(HubClient):
     async def reader(self, options: ReaderOptions) -> SimReader:
         await self.round_trip()
         reader = SimReader(self, options)
-        reader.attach(first=True)
+        reader.attach()
         return reader
 
     async def sender(self, partition: str | None = None) -> Sender:
@@ -256,6 +256,7 @@ class SimReader:
         self._next = self._log.start_of(options.position)
         self._number = 0
         self._attached = False
+        self._reported = False  # to the checks
         self._prefetched_end = 0  # of a detached reader: the end of its prefetched events
         self._error: Exception | None = None
 
@@ -263,11 +264,17 @@ class SimReader:
     def end(self) -> PartitionEnd | None:
         return None
 
-    def attach(self, *, first: bool = False) -> None:
+    def attach(self) -> None:
         self._number = self.client.sim_hub.admit(self._log, self.options, self)
         self._attached = True
-        # A host opens a reader without an epoch only to check its access.
-        if first and self.options.epoch is not None:
+        # A host opens a reader without an epoch only to check its access, and never reads from it.
+        if self.options.epoch is not None:
+            self._report()
+
+    def _report(self) -> None:
+        """Report the reader, once, to the checks."""
+        if not self._reported:
+            self._reported = True
             self.client.sim_hub.reader_opened(self.client.process, self.options, self._first_new)
 
     @property
@@ -289,6 +296,7 @@ class SimReader:
     async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + max(deadline_s, WAIT_S_MIN)
+        self._report()
         while True:
             if self.client.process.dead:
                 raise asyncio.CancelledError

@@ -44,7 +44,7 @@ class Scenario:
     seed: int = 1
     faults: Faults = DEFAULT
     strategy: str = "steady"
-    face: str = "pull"  # the processor API: pull, push, functions, fixed
+    face: str = "pull"  # the processor API: pull, partitions, push, functions, fixed
     store: str = "memory"  # memory, blob, bloblease: the semantics of the store
     options: ProcessorOptions | None = None  # OPTIONS by default
     burst_s: float = 40.0  # the mean time between two bursts of events of a partition

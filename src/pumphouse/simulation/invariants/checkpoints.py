@@ -69,6 +69,9 @@ class CheckpointChecks(FleetState):
         name, epoch = options.partition, options.epoch or 0
         partition, checkpoint = self.partition(name), self.checkpoints.get(name)
         self.record("reader", f"{process} reads {name} from {first} epoch {epoch}")
+        if options.epoch is None:  # a later owner could not evict it
+            self.add_violation("I1", f"{process} reads {name} without an epoch", name)
+            return self._check_start(process, name, first)
         if partition.owners.get(epoch) != process.name:
             owner = partition.owners.get(epoch, "(none)")
             text = f"{process} reads {name} with epoch {epoch}, which belongs to {owner}"
@@ -78,6 +81,11 @@ class CheckpointChecks(FleetState):
             return self.add_violation("I15", text, name)
         if checkpoint.epoch > epoch:
             return None  # a later owner has stamped it and fences this one off
+        return self._check_start(process, name, first)
+
+    def _check_start(self, process: HostProcess, name: str, first: int) -> None:
+        """A reader starts after the checkpoint, or continues after the events of its term."""
+        partition = self.partition(name)
         after_checkpoint = max(partition.first_retained, self.checkpointed(name) + 1)
         term = partition.terms.get(process)
         # A poisoned event may be read again, or may have been skipped already.
@@ -85,4 +93,3 @@ class CheckpointChecks(FleetState):
         if first != after_checkpoint and not continues:
             text = f"{process} reads {name} from {first}; its checkpoint is {after_checkpoint - 1}"
             self.add_violation("I15", text, name)
-        return None
