@@ -1,4 +1,7 @@
-"""Calls of our clients to a hostile hub, with short deadlines and without retries."""
+"""Calls of our clients to a hostile hub, without retries.
+
+Deadlines are short if only they end the call, and long if the client notices the violation itself.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,16 @@ from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.events import EARLIEST, Event
 from tests.client.hostile_hub import PoliteHub, connection_string, running
 
-OPTIONS = ConnectionOptions(connect_s=1.0, answer_s=0.5, close_s=0.2, idle_s=3.0)
+SHORT = ConnectionOptions(connect_s=1.0, answer_s=0.5, close_s=0.2, idle_s=3.0)
+LONG = ConnectionOptions(connect_s=20.0, answer_s=20.0, close_s=0.2, idle_s=20.0)
 NO_RETRIES = RetryOptions(attempts=0)
-RANGE = RangeOptions(deadline_s=0.6)
-LIMIT_S = 15.0  # of a call: many times its deadlines, and less than a hang
+SHORT_RANGE = RangeOptions(deadline_s=0.6)
+LONG_RANGE = RangeOptions(deadline_s=20.0)
+LIMIT_S = 60.0  # of a call: more than its deadlines, and less than a hang
+
+
+def deadlines(hub: type[PoliteHub]) -> ConnectionOptions:
+    return SHORT if hub.ends_by_deadline else LONG
 
 
 # -- calls ----------------------------------------------------------------------------------------
@@ -62,22 +71,28 @@ async def native(hub: type[PoliteHub], call: Callable[..., Any], **arguments: An
     """Make one call to a hub, without retries."""
     with running(hub) as port:
         client = NativeClient(
-            connection_string(port), "eh", options=OPTIONS, retry=NO_RETRIES, **arguments
+            connection_string(port), "eh", options=deadlines(hub), retry=NO_RETRIES, **arguments
         )
         async with asyncio.timeout(LIMIT_S), client:
             return await call(client)
 
 
 def read(client: BulkClient) -> int:
-    return sum(batch.num_rows for batch in client.read_range("0", 0, 5, RANGE))
+    return sum(batch.num_rows for batch in client.read_range("0", 0, 5, LONG_RANGE))
 
 
-def bulk(hub: type[PoliteHub], call: Callable[..., Any] = read, **arguments: Any) -> Any:
+def read_briefly(client: BulkClient) -> int:
+    return sum(batch.num_rows for batch in client.read_range("0", 0, 5, SHORT_RANGE))
+
+
+def bulk(hub: type[PoliteHub], call: Callable[..., Any] | None = None, **arguments: Any) -> Any:
+    """Make one call to a hub, without retries. The default call reads a range."""
+    call = call or (read_briefly if hub.ends_by_deadline else read)
     began = time.monotonic()
     try:
         with running(hub) as port:
             client = BulkClient(
-                connection_string(port), "eh", options=OPTIONS, retry=NO_RETRIES, **arguments
+                connection_string(port), "eh", options=deadlines(hub), retry=NO_RETRIES, **arguments
             )
             with client:
                 return call(client)

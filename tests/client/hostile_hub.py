@@ -53,6 +53,7 @@ def message(sequence: Any, body: bytes = b"x", **notes: Any) -> bytes:
 class PoliteHub:
     """One connection: answers every request, accepts every batch, and sends no events."""
 
+    ends_by_deadline = False  # whether only a deadline of the client ends its call
     replies: dict[str, SenderLink]  # by node
 
     def __init__(self, sock: socket.socket, stop: threading.Event) -> None:

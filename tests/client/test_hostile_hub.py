@@ -49,6 +49,8 @@ FRAME = struct.Struct(">IBBH")
 
 
 class Silent(PoliteHub):
+    ends_by_deadline = True
+
     def run(self) -> None:
         self.wait()
 
@@ -67,6 +69,8 @@ class HugeSaslFrame(PoliteHub):
 class SlowBytes(PoliteHub):
     """One byte after the other, for much longer than the deadline."""
 
+    ends_by_deadline = True
+
     def run(self) -> None:
         offer = SASL_HEADER + encode_frame(
             SaslMechanisms(mechanisms=("ANONYMOUS",) * 1000), kind=SASL_FRAME
@@ -79,6 +83,8 @@ class SlowBytes(PoliteHub):
 
 class EndlessMechanisms(PoliteHub):
     """Every offer asks for a login, which this hub does not read."""
+
+    ends_by_deadline = True
 
     def run(self) -> None:
         self.send(SASL_HEADER)
@@ -144,17 +150,23 @@ def test_a_hub_that_does_not_open_properly_to_a_bulk_client(
 
 
 class NoAttach(PoliteHub):
+    ends_by_deadline = True
+
     def on_attach(self, link: Link, attach: Attach) -> None:
         """No response."""
 
 
 class NoReply(PoliteHub):
+    ends_by_deadline = True
+
     def on_request(self, node: str, request: Message) -> None:
         """No reply."""
 
 
 class WrongReplies(PoliteHub):
     """Replies to requests that were not made."""
+
+    ends_by_deadline = True
 
     def on_request(self, node: str, request: Message) -> None:
         if node == "$cbs":
@@ -167,6 +179,8 @@ class WrongReplies(PoliteHub):
 class EchoFlood(PoliteHub):
     """Asks for flows without an end, and reads none of them."""
 
+    ends_by_deadline = True
+
     def on_attach(self, link: Link, attach: Attach) -> None:
         super().on_attach(link, attach)
         self.flush()
@@ -177,6 +191,8 @@ class EchoFlood(PoliteHub):
 
 class AttachFlood(PoliteHub):
     """Attaches and detaches links of its own without an end."""
+
+    ends_by_deadline = True
 
     def on_attach(self, link: Link, attach: Attach) -> None:
         channel = link.session.channel
@@ -257,6 +273,8 @@ def test_a_hub_that_does_not_respond_properly_to_a_bulk_client(
 
 
 class NoCredit(PoliteHub):
+    ends_by_deadline = True
+
     def on_attach(self, link: Link, attach: Attach) -> None:
         super().on_attach(link, attach)
         if isinstance(link, ReceiverLink) and not attach.target.address.startswith("$"):
@@ -264,12 +282,16 @@ class NoCredit(PoliteHub):
 
 
 class NeverSettles(PoliteHub):
+    ends_by_deadline = True
+
     def on_batch(self, delivered: Delivered) -> None:
         """No outcome."""
 
 
 class SettlesEverythingElse(PoliteHub):
     """Settles all ids but the one that was sent."""
+
+    ends_by_deadline = True
 
     def on_batch(self, delivered: Delivered) -> None:
         after = delivered.delivery_id + 1

@@ -83,6 +83,8 @@ class EndlessEmptyDelivery(Sender):
 class SlowDelivery(Sender):
     """One delivery that is never complete, a frame now and then."""
 
+    ends_by_deadline = True
+
     def attack(self) -> None:
         while not self.stop.wait(0.05):
             self.send(self.transfer(b"x", more=True))
@@ -90,6 +92,8 @@ class SlowDelivery(Sender):
 
 class HeartbeatsOnly(Sender):
     """Never sends an event, but keeps the connection alive."""
+
+    ends_by_deadline = True
 
     def attack(self) -> None:
         while not self.stop.wait(0.05):
@@ -287,6 +291,8 @@ class ClosesOnly(WebSocketHub):
 class PingFlood(WebSocketHub):
     """Pings without an end, and reads no pong."""
 
+    ends_by_deadline = True
+
     def serve_frames(self) -> None:
         self.send_until_closed((b"\x89\x7d" + bytes(125)) * 1000)
 
@@ -304,6 +310,8 @@ class EndlessHeaders(WebSocketHub):
 
 
 class SlowHeaders(WebSocketHub):
+    ends_by_deadline = True
+
     def run(self) -> None:
         self.receive()
         self.send(b"HTTP/1.1 101 Switching Protocols\r\n")
