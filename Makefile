@@ -18,6 +18,7 @@ test: setup ## run everything that must pass (PYTHON=... chooses the interpreter
 	@scripts/java
 	@scripts/chromium >/dev/null
 	@scripts/postgres
+	@scripts/redis
 	@scripts/prometheus >/dev/null
 	@scripts/proton
 	@scripts/check

@@ -28,3 +28,27 @@ install_debian() {
 
 # ensure_debian COMMAND PACKAGE
 ensure_debian() { command -v "$1" >/dev/null || install_debian "$2"; }
+
+policy=/usr/sbin/policy-rc.d
+
+# Debian starts a service unless this program refuses. A file that exists already stays.
+refuse_services() {
+  local root=()
+  [ ! -e "$policy" ] || return 0
+  [ "$(id -u)" -eq 0 ] || root=(sudo -n)
+  printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee "$policy" >/dev/null
+  "${root[@]}" chmod 755 "$policy"
+  # shellcheck disable=SC2064
+  trap "${root[*]} rm -f $policy" EXIT
+}
+
+# A package enables its service for the next boot: undo that for what a script has installed.
+disable_service() {
+  local root=()
+  [ "$(id -u)" -eq 0 ] || root=(sudo -n)
+  if [ -d /run/systemd/system ]; then
+    "${root[@]}" systemctl disable --now --quiet "$1.service" || true
+  elif command -v update-rc.d >/dev/null; then
+    "${root[@]}" update-rc.d "$1" disable >/dev/null 2>&1 || true
+  fi
+}

@@ -9,8 +9,9 @@ from pumphouse.telemetry.meter import METER
 from tests.azurite.fixtures import azurite, storage
 from tests.groups import pytest_xdist_make_scheduler
 from tests.postgres.fixtures import postgres
+from tests.redis.fixtures import redis
 
-__all__ = ["azurite", "postgres", "pytest_xdist_make_scheduler", "storage"]
+__all__ = ["azurite", "postgres", "pytest_xdist_make_scheduler", "redis", "storage"]
 
 # Long tests start first, so that no worker waits for one of them at the end.
 LONG = ("tests/test_benchmarks.py", "tests/cli/demo/", "tests/test_docs.py", "tests/soak/")

@@ -57,6 +57,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "stores": ".",
         "stores.sqlite": ". stores",
         "stores.postgres": ". stores",
+        "stores.redis": ". stores",
         "stores.blob": ". stores",
         "stores.blob_lease": ". stores stores.blob",
     },
@@ -102,8 +103,8 @@ PURE = """telemetry.definitions telemetry.trace_context
     hub.storage.records hub.storage.enqueued_times
     leases.model leases.census leases.strategies
     leases.rules leases.fencing leases.stores.limits leases.stores.postgres.schema
-    leases.stores.postgres.rows leases.stores.blob.names
-    leases.stores.blob.rows
+    leases.stores.postgres.rows leases.stores.redis.scripts leases.stores.redis.rows
+    leases.stores.blob.names leases.stores.blob.rows
     leases.stores.blob.responses leases.stores.blob_lease.body
     leases.stores.blob_lease.formats leases.stores.blob_lease.steps processor.plan processor.options
     processor.admin.overview processor.admin.resets processor.admin.resumes processor.checks.gaps

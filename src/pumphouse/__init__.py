@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore as BlobLeaseStore
     from pumphouse.leases.stores.memory import MemoryStore as MemoryStore
     from pumphouse.leases.stores.postgres.store import PostgresStore as PostgresStore
+    from pumphouse.leases.stores.redis.store import RedisStore as RedisStore
     from pumphouse.leases.stores.sqlite.store import SqliteStore as SqliteStore
     from pumphouse.processor.dead_letters import (
         DeadLetterFile as DeadLetterFile,
@@ -146,6 +147,7 @@ _NAMES_OF_MODULE = {
     "pumphouse.leases.stores.blob_lease.store": "BlobLeaseStore",
     "pumphouse.leases.stores.memory": "MemoryStore",
     "pumphouse.leases.stores.postgres.store": "PostgresStore",
+    "pumphouse.leases.stores.redis.store": "RedisStore",
     "pumphouse.leases.stores.sqlite.store": "SqliteStore",
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",

@@ -13,6 +13,7 @@ from pumphouse.leases.store_url import STORE_KINDS, open_store, parse_store_url
 from tests.azurite.fixtures import Storage
 from tests.leases.stores.blob.official_stores import raw_container
 from tests.postgres.server import PostgresServer
+from tests.redis.server import RedisServer
 
 
 def test_names_of_blobs() -> None:
@@ -52,6 +53,9 @@ async def test_groups_of_every_store(
     if kind == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         blobs = server.database()
+    if kind == "redis":
+        redis: RedisServer = request.getfixturevalue("redis")
+        blobs = redis.url(database=5)
     url = parse_store_url(tmp_path / "leases.db" if kind == "sqlite" else blobs)
     readers, default = Group("ns", "orders", "readers"), Group("ns", "orders")
     async with raw_container(storage.direct, storage.container), open_store(url) as store:

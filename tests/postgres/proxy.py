@@ -1,4 +1,4 @@
-"""A TCP port in front of a PostgreSQL server, which can fall silent or refuse connections."""
+"""A TCP port in front of a database server, which can fall silent or refuse connections."""
 
 from __future__ import annotations
 
@@ -62,8 +62,14 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy_to(folder: Path) -> AsyncIterator[Proxy]:
-    """A proxy to the server whose socket is in this folder."""
-    proxy = Proxy(folder / ".s.PGSQL.5432")
+    """A proxy to the PostgreSQL server whose socket is in this folder."""
+    async with proxy_to_socket(folder / ".s.PGSQL.5432") as proxy:
+        yield proxy
+
+
+@asynccontextmanager
+async def proxy_to_socket(socket: Path) -> AsyncIterator[Proxy]:
+    proxy = Proxy(socket)
     server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]
     async with server:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 OK, WARN, FAIL = "ok", "warn", "fail"
 EXTRAS = {
     "postgres": ("psycopg", "a store, or the records of the pipeline, in PostgreSQL"),
+    "redis": ("redis", "a store in Redis"),
     "azure": ("azure.eventhub", "Azure's own service and Blob stores"),
     "spark": ("pyspark", "the Spark source, sink and pipeline"),
     "dashboard": ("starlette", "the web page"),

@@ -42,7 +42,7 @@ class ObservedStore:
     def __init__(self, url: StoreUrl) -> None:
         self._url, self._stack = url, AsyncExitStack()
         self._container: Container | None = None
-        if url.kind == "sqlite":
+        if url.kind in ("sqlite", "redis"):
             self.store = open_store(url)
         elif url.kind == "postgres":
             self.store = open_store(url, create=False)

@@ -6,6 +6,7 @@
     memory:                              in this process only; lost when it ends
     sqlite:///PATH, sqlite:PATH, PATH    a file, for the processes of one machine
     postgres://USER@HOST/DATABASE        a PostgreSQL database; postgresql:// too
+    redis://HOST:PORT/DB                 a Redis server; rediss:// with TLS
     blob://ACCOUNT/CONTAINER             Azure Storage, in the format of the official SDKs
     bloblease://ACCOUNT/CONTAINER        Azure Storage, in the format of the Event Processor Host
     a storage connection string          blob, unless it begins with `bloblease:`; its container is
@@ -74,8 +75,7 @@ def parse_store_url(text: str | Path, container: str = "") -> StoreUrl:
     if match is None:
         return StoreUrl("sqlite", path=_path(text))
     scheme, rest = match["scheme"].lower(), match["rest"]
-    scheme = ALIASES.get(scheme, scheme)
-    kind = STORE_KINDS.get(scheme)
+    kind = STORE_KINDS.get(ALIASES.get(scheme, scheme))
     url = None if kind is None else kind.parse(scheme, rest)
     if url is None:
         problem = f"unknown store {scheme}:" if kind is None else f"invalid {scheme}: store"
@@ -149,7 +149,13 @@ def _path(text: str) -> str:
 
 
 def _parse_postgres(scheme: str, rest: str) -> StoreUrl | None:
-    return StoreUrl(scheme, connection_string=f"{scheme}:{rest}") if rest[:2] == "//" else None
+    # One spelling, so that stores compare equal.
+    url = StoreUrl("postgres", connection_string=f"postgres:{rest}")
+    return url if rest[:2] == "//" else None
+
+
+def _parse_redis(scheme: str, rest: str) -> StoreUrl | None:
+    return StoreUrl("redis", connection_string=f"{scheme}:{rest}") if rest[:2] == "//" else None
 
 
 def _parse_blob(scheme: str, rest: str) -> StoreUrl | None:
@@ -206,6 +212,15 @@ def _open_postgres(url: StoreUrl, credential: Any, options: dict[str, Any]) -> C
     return PostgresStore(url.connection_string, **options)
 
 
+def _open_redis(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
+    try:
+        from pumphouse.leases.stores.redis.store import RedisStore
+    except ImportError:
+        raise OptionError("a store in Redis needs redis: pip install 'pumphouse[redis]'") from None
+
+    return RedisStore(url.connection_string, **options)
+
+
 def _open_blob(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
     from pumphouse.leases.stores.blob.store import BlobStore
 
@@ -238,13 +253,14 @@ def _account(url: StoreUrl, credential: Any) -> dict[str, Any]:
     }
 
 
-# The other name of a scheme.
-ALIASES = {"postgresql": "postgres"}
+# Other schemes of a kind.
+ALIASES = {"postgresql": "postgres", "rediss": "redis"}
 
 STORE_KINDS = {
     "memory": StoreKind("memory:", _parse_memory, _open_memory),
     "sqlite": StoreKind("sqlite:///PATH", _parse_sqlite, _open_sqlite),
     "postgres": StoreKind("postgres://USER@HOST/DATABASE", _parse_postgres, _open_postgres),
+    "redis": StoreKind("redis://HOST:PORT/DB", _parse_redis, _open_redis),
     "blob": StoreKind("blob://ACCOUNT/CONTAINER", _parse_blob, _open_blob, in_azure_storage=True),
     "bloblease": StoreKind(
         "bloblease://ACCOUNT/CONTAINER", _parse_blob, _open_blob_lease, in_azure_storage=True

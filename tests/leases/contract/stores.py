@@ -29,13 +29,15 @@ from pumphouse.leases.stores.blob.store import BlobStore
 from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.stores.postgres.store import PostgresStore
+from pumphouse.leases.stores.redis.store import RedisStore
 from pumphouse.leases.stores.sqlite.clock import MachineTime
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.azurite.proxy import proxy_to
 from tests.azurite.server import KEY, Azurite
-from tests.postgres.proxy import PASSWORD
+from tests.postgres.proxy import PASSWORD, proxy_to_socket
 from tests.postgres.proxy import proxy_to as postgres_proxy
 from tests.postgres.server import PostgresServer
+from tests.redis.server import RedisServer
 
 GROUP = Group("house.servicebus.windows.net", "sensors", "$Default")
 
@@ -190,6 +192,49 @@ async def postgres(directory: Path, postgres: PostgresServer) -> AsyncIterator[S
         )
 
 
+# A clock that the test advances: seconds in a key.
+REDIS_CLOCK = """
+local function now()
+  local time = redis.call('TIME')
+  return (time[1] + (redis.call('GET', '{0}:test_clock') or 0)) * 1000000 + time[2]
+end
+"""
+
+
+@asynccontextmanager
+async def redis(directory: Path, redis: RedisServer) -> AsyncIterator[StoreBackend]:
+    prefix = f"t_{uuid.uuid4().hex}"
+    options: dict[str, Any] = {"prefix": prefix, "clock": REDIS_CLOCK.format(prefix)}
+    advanced_s = 0.0
+
+    async def pass_time(seconds: float) -> None:
+        nonlocal advanced_s
+        advanced_s += seconds
+        redis.administer("SET", f"{prefix}:test_clock", advanced_s)
+
+    async with proxy_to_socket(redis.socket) as proxy:
+
+        @asynccontextmanager
+        async def unresponsive() -> AsyncIterator[CheckpointStore]:
+            """Every script takes effect, and every response is lost."""
+            async with RedisStore(redis.url(proxy.port), **options) as store:
+                store._connections.deadline_s = 0.3
+                proxy.is_silent = True
+                try:
+                    yield store
+                finally:
+                    proxy.is_silent = False
+
+        yield StoreBackend(
+            lambda: RedisStore(redis.url(), deadline_s=60, **options),
+            unresponsive,
+            lambda: time.monotonic() + advanced_s,
+            pass_time,
+            resolution_s=0.1,
+            secrets=(PASSWORD,),
+        )
+
+
 @asynccontextmanager
 async def blob(directory: Path, azurite: Azurite) -> AsyncIterator[StoreBackend]:
     container = f"c-{uuid.uuid4()}"
@@ -268,6 +313,7 @@ STORES: dict[str, Maker] = {
     "memory": memory,
     "sqlite": sqlite,
     "postgres": postgres,
+    "redis": redis,
     "blob": blob,
     "bloblease": bloblease,
 }

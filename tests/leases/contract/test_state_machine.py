@@ -299,7 +299,7 @@ def etag_of(stored_write: Write | Checkpoint | None) -> str:
 
 
 # Each step of a blob store is several requests to an emulator.
-EXAMPLES = {"memory": 40, "sqlite": 20, "postgres": 5, "blob": 5, "bloblease": 5}
+EXAMPLES = {"memory": 40, "sqlite": 20, "postgres": 5, "redis": 5, "blob": 5, "bloblease": 5}
 
 
 def check_histories(name: str, request: pytest.FixtureRequest, examples: int) -> None:

@@ -46,7 +46,7 @@ class Sharing:
 NAME = re.compile(r"[\w-][\w.-]*")
 HELP = {
     "store": "use sqlite:///PATH for one machine, postgres://USER@HOST/DATABASE, "
-    "blob://ACCOUNT/CONTAINER or bloblease://ACCOUNT/CONTAINER for several",
+    "redis://HOST:PORT/DB, blob://ACCOUNT/CONTAINER or bloblease://ACCOUNT/CONTAINER for several",
     "host": "use a name of this application that is the same at every start",
 }
 

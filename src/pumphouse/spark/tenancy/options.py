@@ -17,8 +17,8 @@ from pumphouse.spark.option_values import OptionValues
 
 # Stores that hosts in several processes can share, as leases.store_url lists them.
 SHARED_STORES = (
-    "sqlite:///PATH, postgres://USER@HOST/DATABASE, blob://ACCOUNT/CONTAINER, "
-    "bloblease://ACCOUNT/CONTAINER"
+    "sqlite:///PATH, postgres://USER@HOST/DATABASE, redis://HOST:PORT/DB, "
+    "blob://ACCOUNT/CONTAINER, bloblease://ACCOUNT/CONTAINER"
 )
 
 ALL = "all"

@@ -1,0 +1,1 @@
+"""A store in a Redis server, for hosts on many machines."""
