@@ -6,9 +6,10 @@ import asyncio
 from random import Random
 
 from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.options import ProcessorOptions
 from tests.processor.fleet import Fleet
-from tests.processor.virtual_time import run
+from tests.processor.virtual_time import LoopClock, run
 
 
 def test_stale_listings_delay_the_fleet_and_lose_nothing() -> None:
@@ -62,8 +63,9 @@ def test_store_calls_that_hang_time_out_and_the_fleet_recovers() -> None:
     """Half of the calls take longer than their deadline: leases may be lost, events are not."""
 
     async def scenario() -> None:
-        async with Fleet(4) as fleet:
-            hangs_s = 2.0 * fleet.options.store_s
+        hangs_s = 2.0 * ProcessorOptions().store_s
+        # A renewal that arrives late postpones the deadline of a waiting successor by its delay.
+        async with Fleet(4, store=MemoryStore(LoopClock(), put_off_s_max=hangs_s)) as fleet:
             store = FlakyStore(fleet.store, clock=fleet.clock)
             for name in "ab":
                 await fleet.add(name, store=store)

@@ -111,7 +111,9 @@ class PreviousListing:
 class FlakyStore:
     """The inner store with the faults that `plan` draws; `injected` counts them by kind.
 
-    Delays pass by `clock`, half of them before a call reaches the store and half after.
+    Delays pass by `clock`, half of them before a call reaches the store and half after. A renewal
+    that arrives late postpones the deadline of a waiting successor by its delay: give a MemoryStore
+    a `put_off_s_max` of at least half of `delay_s_max`.
     """
 
     def __init__(

@@ -110,7 +110,8 @@ def _put_off(stored: Ownership, requested: Ownership, put_off_s_max: float) -> s
         return None
     return (
         f"it would postpone the deadline of {stored.successor} by {postponed_s:.1f} s; subtract "
-        "the time since the row was read: renew(aged(row, elapsed_s))"
+        "the time since the row was read: renew(aged(row, elapsed_s)). If a test delays writes, "
+        f"give MemoryStore a put_off_s_max above the delay (it is {put_off_s_max:g} s)"
     )
 
 

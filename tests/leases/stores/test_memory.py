@@ -192,6 +192,18 @@ async def test_a_row_edited_by_force_during_the_call_is_refused() -> None:
         await writing
 
 
+async def test_a_renewal_counts_from_its_call_though_other_code_blocks_the_loop() -> None:
+    """The store lets other tasks run before it writes. One of them may block for a while."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    requested = await granted(store, nominate(await first(store, host="a"), "b", 30.0))
+    asyncio.get_running_loop().call_soon(setattr, clock, "time", clock.time + 20)
+    renewed = await granted(store, renew(requested))
+    clock.time += 10
+    with pytest.raises(StoreMisused, match=r"aged\(row, elapsed_s\)"):
+        await write(store, renew(renewed))
+
+
 async def test_an_owner_must_not_postpone_its_successors_deadline() -> None:
     clock = Clock()
     store = MemoryStore(clock)

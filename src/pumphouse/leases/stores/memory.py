@@ -47,7 +47,8 @@ class GroupRows:
 class MemoryStore:
     """Keeps rows as long as the object lives. Hosts share them by sharing the object.
 
-    `put_off_s_max` is how far a renewal may postpone the deadline of a waiting successor.
+    `put_off_s_max` is how far a renewal may postpone the deadline of a waiting successor: at least
+    the time that a write takes to reach this store, if calls are delayed on the way.
     `member_kept_s` is how long the record of a host without heartbeats is kept.
     """
 
@@ -98,16 +99,18 @@ class MemoryStore:
         copies = tuple(replace(row) for row in claims)
         if len({row.partition for row in copies}) < len(copies):
             raise StoreMisused("two claims of one call are for the same partition")
+        called_s = self._clock.monotonic()
         await _yield_to_others()
         if tuple(claims) != copies:
             raise StoreMisused("the claims were changed while they were being written")
         stored = self._rows_of(group)
         for row in copies:
-            self._check(stored, row)
+            self._check(stored, row, called_s)
         return [self._claim(stored, row) for row in copies]
 
-    def _check(self, group: GroupRows, requested: Ownership) -> None:
-        stored = self._stored(group, requested.partition)
+    def _check(self, group: GroupRows, requested: Ownership, called_s: float) -> None:
+        """Compare with the row as it was at the call: other tasks may have run for long since."""
+        stored = self._stored(group, requested.partition, called_s)
         if requested.etag != _etag(stored):
             return  # it will be refused, so its content does not matter
         if fault := row_fault(stored, requested, self._put_off_s_max):
@@ -122,11 +125,14 @@ class MemoryStore:
         group.rows[requested.partition] = (replace(row), self._clock.monotonic())
         return Granted(row)
 
-    def _stored(self, group: GroupRows, partition: str) -> Ownership | None:
+    def _stored(
+        self, group: GroupRows, partition: str, at_s: float | None = None
+    ) -> Ownership | None:
+        """The row as it is now, or as it was at another time after its last write."""
         if (kept := group.rows.get(partition)) is None:
             return None
         row, written = kept
-        return aged(row, self._clock.monotonic() - written)
+        return aged(row, (self._clock.monotonic() if at_s is None else at_s) - written)
 
     async def update_checkpoint(
         self, checkpoint: Checkpoint, *, rewind: bool = False
