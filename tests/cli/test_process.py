@@ -20,6 +20,7 @@ from pumphouse.cli.process import ProcessReporter, ProcessSettings, counted
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.strategies import choose_strategy
 from pumphouse.processor.handling.threads import is_async
 from tests.cli.conftest import Call, Program, refused
 
@@ -209,6 +210,43 @@ def test_the_options_of_handlers_reach_the_processor(
     assert used.on_handler_timeout == action
 
 
+@pytest.mark.parametrize(
+    ("arguments", "interval_s", "is_paced", "limit"),
+    [
+        ((), 10.0, False, None),
+        (("--max-partitions", "2"), 10.0, False, 2),
+        # As FixedPartitionProcessor: one partition per second.
+        (("--strategy", "fixed:3"), 1.25, True, 3),
+        (("--strategy", "fixed:3", "--interval", "5s"), 5.0, True, 3),
+        (("--strategy", "FIXED:3", "--max-partitions", "2"), 1.25, True, 2),
+        (("--strategy", "balanced", "--max-partitions", "2"), 10.0, True, 2),
+    ],
+)
+def test_strategy_and_limit_reach_the_processor(
+    arguments: tuple[str, ...],
+    interval_s: float,
+    is_paced: bool,
+    limit: int | None,
+    folder: Path,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[ProcessSettings] = []
+
+    async def run(settings: ProcessSettings, *more: object) -> None:
+        made.append(settings)
+
+    monkeypatch.setattr("pumphouse.cli.process.run", run)
+    result = call("process", "app_of_a_user:plain", *arguments)
+    assert result.exit_code == 0, result.output
+    used = choose_strategy(made[0].strategy, made[0].options.max_partitions)
+    assert (made[0].options.interval_s, used.paced, used.max_partitions) == (
+        interval_s,
+        is_paced,
+        limit,
+    )
+
+
 def test_a_plain_handler_is_passed_on_as_a_plain_function() -> None:
     """The processor then runs it in its own threads, and does not count the wait for a thread."""
     reporter = ProcessReporter("json")
@@ -283,6 +321,7 @@ def test_an_error_is_printed_once_with_its_traceback(
             ["app_of_a_user:plain", "--checkpoint-every", "often"],
             "invalid checkpoint interval 'often': use 100, 5s or 100,5s",
         ),
+        (["app_of_a_user:plain", "--strategy", "fixed:0"], "must be at least 1 (got 0)"),
         (["app_of_a_user:plain", "--store", "ftp://x"], "unknown store ftp:"),
         (
             ["app_of_a_user:plain", "--dead-letter", "/nonexistent/dead.jsonl"],

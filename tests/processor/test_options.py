@@ -263,6 +263,13 @@ def test_the_defaults_are_those_of_the_event_processor_host() -> None:
     assert options.max_wait_s is None
 
 
+def test_a_host_may_limit_its_partitions() -> None:
+    leases = PartitionManagerOptions(max_partitions=3)
+    assert host_engine_options(EventProcessorOptions(), leases).max_partitions == 3
+    with pytest.raises(OptionError, match="max_partitions must be at least 1"):
+        PartitionManagerOptions(max_partitions=0)
+
+
 def test_a_fixed_processor_needs_a_lease_of_three_renewals() -> None:
     with pytest.raises(OptionError, match=r"at least 3 x renew_s.*lease_s=50, renew_s=20"):
         FixedPartitionOptions(lease_s=50.0)

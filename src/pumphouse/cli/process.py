@@ -45,6 +45,7 @@ from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 
 if TYPE_CHECKING:
+    from pumphouse.leases.strategies import Strategy
     from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
 RENEWALS_PER_LEASE = 3
@@ -121,8 +122,14 @@ CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
 @click.option(
     "--interval",
     type=DURATION_TYPE,
-    help="Interval at which the host lists owners and claims partitions; a third of the lease by "
-    "default.",
+    help="Interval at which the host lists owners and claims partitions; by default a third of the "
+    "lease, and about a second with fixed:N, which claims one partition per interval.",
+)
+@click.option(
+    "--max-partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum number of partitions that this host owns; no limit by default.",
 )
 @click.option(
     "--handler-threads",
@@ -172,6 +179,7 @@ def process(
     retries: int,
     dead_letter: str | None,
     interval: float | None,
+    max_partitions: int | None,
     handler_threads: int,
     handler_timeout: float,
     on_handler_timeout: str,
@@ -191,8 +199,10 @@ def process(
 
     if dead_letter:
         check_dead_letter_file(Path(dead_letter))
+    chosen = paced_strategy(strategy)
     options = ProcessorOptions(
-        interval_s=interval or lease_s / RENEWALS_PER_LEASE,
+        interval_s=interval or default_interval_s(chosen, lease_s),
+        max_partitions=max_partitions,
         lease_s=lease_s,
         renew_s=lease_s / RENEWALS_PER_LEASE,
         batch_events_max=batch,
@@ -205,7 +215,7 @@ def process(
         stop_s=stop_timeout,
     )
     settings = ProcessSettings(
-        need_connection(connection), hub or "", group, store, strategy, host, options, ca_file()
+        need_connection(connection), hub or "", group, store, chosen, host, options, ca_file()
     )
     reporter, function = ProcessReporter(output), find_handler(handler)
     with (
@@ -228,10 +238,25 @@ class ProcessSettings:
     hub: str
     group: str
     store: str = field(repr=False)
-    strategy: str
+    strategy: Strategy
     host: str
     options: ProcessorOptions
     ca_file: str | None = None
+
+
+def paced_strategy(text: str) -> Strategy:
+    """The strategy; fixed:N claims one partition per interval, as FixedPartitionProcessor does."""
+    from pumphouse.leases.strategies import fixed, parse_strategy
+
+    strategy = parse_strategy(text)
+    return strategy if strategy.yields else fixed(strategy.max_partitions or 1, paced=True)
+
+
+def default_interval_s(strategy: Strategy, lease_s: float) -> float:
+    from pumphouse.processor.options import ASSIGN_EVERY_S
+
+    third_s = lease_s / RENEWALS_PER_LEASE
+    return third_s if strategy.yields else min(third_s, ASSIGN_EVERY_S)
 
 
 def check_dead_letter_file(path: Path) -> None:

@@ -100,7 +100,7 @@ class FixedPartitionProcessor:
             self._serve,
             store=store,
             group=group,
-            strategy=replace(fixed(partitions), paced=True),
+            strategy=fixed(partitions, paced=True),
             host=host,
             options=engine_options,
             on_error=self._failed,

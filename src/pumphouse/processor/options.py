@@ -278,9 +278,12 @@ class PartitionManagerOptions:
 
     lease_duration_s: float = 30.0
     renew_interval_s: float = 10.0
+    max_partitions: int | None = None  # the most that this host owns; None: no limit
 
     def __post_init__(self) -> None:
         _check_each(check_seconds, self, "lease_duration_s", "renew_interval_s")
+        if self.max_partitions is not None:
+            check_whole("max_partitions", self.max_partitions, 1)
         if self.lease_duration_s < 2 * self.renew_interval_s:
             raise OptionError(
                 "lease_duration_s must be at least 2 x renew_interval_s, better 3 x, so that a "
@@ -301,6 +304,7 @@ def host_engine_options(
         batch_events_max=events.max_batch_size,
         prefetch=events.prefetch_count,
         max_wait_s=events.receive_timeout_s if idle_calls else None,
+        max_partitions=leases.max_partitions,
         start=EARLIEST,
         starts=events.initial_position_provider or NO_STARTS,
         poison=events.poison,

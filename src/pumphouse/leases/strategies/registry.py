@@ -28,8 +28,11 @@ STRATEGIES = {
 FIXED_FORM = "fixed:N"
 
 
-def fixed(count: int) -> Strategy:
-    """At most `count` partitions; never steals, and hands nothing over while it runs."""
+def fixed(count: int, *, paced: bool = False) -> Strategy:
+    """At most `count` partitions; never steals, and hands nothing over while it runs.
+
+    `paced` claims at most one per interval, however often cycles come.
+    """
     if count < 1:
         raise OptionError(f"a fixed number of partitions must be at least 1 (got {count})")
     return Strategy(
@@ -37,6 +40,7 @@ def fixed(count: int) -> Strategy:
         classic.fixed,
         steals=False,
         yields=False,
+        paced=paced,
         tries_on=True,  # after a lost race it claims another partition at once
         max_partitions=count,
     )
