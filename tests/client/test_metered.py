@@ -55,6 +55,18 @@ async def test_what_is_sent_and_received(client: HubClient) -> None:
     assert values(CALLS, **labels) == calls  # a call without an event is not recorded
 
 
+async def test_durations_are_those_of_the_given_clock(hub: EmbeddedHub) -> None:
+    times = iter([100.0, 103.0, 200.0, 207.0])
+    async with MeteredClient(NativeClient(hub.connection_string("eh")), lambda: next(times)) as one:
+        sender = await one.sender("0")
+        await sender.send([Event(b"a")])
+        with pytest.raises(EventTooLarge):
+            await sender.send([Event(bytes(2_000_000))])
+        seconds = "messaging_client_operation_duration_seconds_sum"
+        assert values(seconds, error_type="") == [3]
+        assert values(seconds, error_type="EventTooLarge") == [7]
+
+
 async def test_series_end_with_their_reader_and_sender(client: HubClient) -> None:
     sender, second = await client.sender("1"), await client.sender("1")
     await sender.send([Event(b"a")])

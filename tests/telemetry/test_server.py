@@ -20,8 +20,10 @@ from pumphouse.telemetry import serve_health
 from pumphouse.telemetry.health import LIVE, READY, HealthChecks, LoopCheck
 from pumphouse.telemetry.server import (
     CONNECTIONS_MAX,
+    REQUEST_S,
     SharedPage,
     TelemetryServer,
+    _Handler,
     is_own_name,
 )
 
@@ -143,6 +145,19 @@ def test_a_request_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
                 received = b""
         assert received == b""
         connection.close()
+
+
+def test_an_idle_connection_has_a_deadline_by_the_given_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_Handler, "timeout", 90.0)  # of a single read
+    now_s = 100.0
+    with TelemetryServer(0, "127.0.0.1", clock=lambda: now_s) as server:
+        address = ("127.0.0.1", server.port)
+        with socket.create_connection(address, timeout=30) as idle:
+            assert get(server, "/livez") == (200, "ok\n")  # the connection was accepted before
+            now_s += REQUEST_S + 0.1
+            assert idle.recv(1) == b""
 
 
 def test_waiting_requests_share_a_page() -> None:

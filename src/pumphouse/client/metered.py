@@ -10,7 +10,7 @@ the driver. Names and labels follow OpenTelemetry's messaging conventions.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Sized
+from collections.abc import Awaitable, Callable, Iterable, Sized
 from typing import Any
 
 from pumphouse.client.base import (
@@ -40,9 +40,14 @@ class Operation:
     """The metrics of one operation of one reader or sender."""
 
     def __init__(
-        self, name: str, counted: Metric, open_ones: set[Operation], **labels: str | None
+        self,
+        name: str,
+        counted: Metric,
+        open_ones: set[Operation],
+        clock: Callable[[], float],
+        **labels: str | None,
     ) -> None:
-        self._counted, self._open_ones = counted, open_ones
+        self._counted, self._open_ones, self.clock = counted, open_ones, clock
         open_ones.add(self)
         self._labels = {
             "messaging.system": "eventhubs",
@@ -63,12 +68,12 @@ class Operation:
 
     def record(self, began_s: float, events: int) -> None:
         duration, count = self.succeeded
-        duration.record(time.perf_counter() - began_s)
+        duration.record(self.clock() - began_s)
         count.add(events)
 
     def record_failure(self, began_s: float, events: int, error: BaseException) -> None:
         duration, count = self._open(type(error).__name__)
-        duration.record(time.perf_counter() - began_s)
+        duration.record(self.clock() - began_s)
         count.add(events)
 
     def close(self) -> None:
@@ -92,7 +97,7 @@ class MeteredReader:
         return self._reader.end
 
     async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
-        began_s = time.perf_counter()
+        began_s = self._operation.clock()
         try:
             events = await self._reader.receive(max_events, deadline_s)
         except Exception as error:
@@ -134,7 +139,7 @@ class MeteredSender:
         return await self._measure(sending, len(events) if isinstance(events, Sized) else None)
 
     async def _measure(self, sending: Awaitable[int], events: int | None = None) -> int:
-        began_s, accepted = time.perf_counter(), self._sender.accepted
+        began_s, accepted = self._operation.clock(), self._sender.accepted
         try:
             sent = await sending
         except Exception as error:
@@ -169,8 +174,9 @@ class MeteredBatchSender(MeteredSender):
 class MeteredClient(WrappedClient):
     """A client whose readers and senders record metrics."""
 
-    def __init__(self, client: HubClient) -> None:
+    def __init__(self, client: HubClient, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(client)
+        self._clock = clock
         self._operations: set[Operation] = set()  # of the readers and senders that are open
 
     async def __aexit__(self, *exc: object) -> None:
@@ -187,6 +193,7 @@ class MeteredClient(WrappedClient):
             RECEIVE,
             CONSUMED_MESSAGES,
             self._operations,
+            self._clock,
             destination_name=self.hub,
             destination_partition_id=options.partition,
             consumer_group_name=options.group,
@@ -205,6 +212,7 @@ class MeteredClient(WrappedClient):
             SEND,
             SENT_MESSAGES,
             self._operations,
+            self._clock,
             destination_name=self.hub,
             destination_partition_id=partition,
         )

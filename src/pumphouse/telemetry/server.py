@@ -63,6 +63,7 @@ class TelemetryServer:
         host: str,
         metrics: Callable[[], bytes] | None = None,
         checks: HealthChecks = CHECKS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if type(port) is not int or not 0 <= port <= PORT_MAX:
             raise OptionError(
@@ -73,7 +74,7 @@ class TelemetryServer:
         # For Prometheus' http_sd_configs: the name and address of each process to scrape.
         self.targets: Callable[[], Iterable[tuple[str, str]]] | None = None
         try:
-            self._server = BoundedServer((host, port), _Handler, self._page)
+            self._server = BoundedServer((host, port), _Handler, self._page, clock)
         except OSError as error:
             raise OptionError(
                 f"cannot listen on {host}:{port} for metrics and health checks: {error.strerror}; "
@@ -168,8 +169,9 @@ class BoundedServer(ThreadingHTTPServer):
         address: tuple[str, int],
         handler: type[BaseHTTPRequestHandler],
         page: Callable[[str, str], Page],
+        clock: Callable[[], float],
     ) -> None:
-        self.page = page
+        self.page, self._clock = page, clock
         self._lock = Lock()
         self._open: dict[socket, float] = {}  # and when each was accepted, the oldest first
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
@@ -177,14 +179,14 @@ class BoundedServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            self._open[request] = time.monotonic()
+            self._open[request] = self._clock()
             excess = list(self._open)[: max(0, len(self._open) - CONNECTIONS_MAX)]
         self._end(excess)
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
         """Called several times a second: end the connections whose deadline has passed."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         with self._lock:
             late = [each for each, since_s in self._open.items() if now_s - since_s > REQUEST_S]
         self._end(late)
