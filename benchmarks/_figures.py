@@ -178,11 +178,28 @@ def markdown_table(figures: Iterable[Figure]) -> str:
 
 
 Measure = Callable[[bool], Iterable[Figure]]
+MeasureMetrics = Callable[[int], Iterable[Figure]]  # of the number of rounds
+METRICS_ROUNDS = 20  # a cost of 2 % is less than the difference of two runs on a busy machine
 
 
-def run(measure: Measure, argv: Sequence[str] | None = None) -> int:
-    """The command line of a benchmark; the exit status is 0 only if every goal is met."""
-    options = command_line().parse_args(argv)
+def run(
+    measure: Measure, argv: Sequence[str] | None = None, metrics: MeasureMetrics | None = None
+) -> int:
+    """The command line of a benchmark; the exit status is 0 only if every goal is met.
+
+    `metrics` measures only the cost of metrics, for the option --metrics.
+    """
+    parser = command_line()
+    if metrics is not None:
+        parser.add_argument(
+            "--metrics", metavar="ROUNDS", nargs="?", type=int, const=METRICS_ROUNDS,
+            help=f"measure only the cost of metrics; {METRICS_ROUNDS} rounds without a number",
+        )  # fmt: skip
+    options = parser.parse_args(argv)
+    if metrics is not None and options.metrics is not None:
+        if options.metrics < 1:
+            parser.error(f"--metrics needs at least 1 round (got {options.metrics})")
+        return shown(list(metrics(options.metrics)), options.output)
     return shown(list(measure(options.quick)), options.output)
 
 

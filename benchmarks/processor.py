@@ -10,7 +10,8 @@ per partition about every 1,000 events.
 - **metrics**, **traces**: CPU time per event of the processor with a handler that does nothing and
   a store in memory, while metrics are recorded, or while a TracerProvider samples nothing. The peer
   is the same without. A goal of 0.98 means: at most 2 % more. Traces cost one sampling decision per
-  call of `receive` and of the handler, so less per event the larger the batches are.
+  call of `receive` and of the handler, so less per event the larger the batches are. `--metrics`
+  measures only metrics.
 - **added**: CPU time per event that the processor adds to the bare reader, with a handler that does
   nothing and a store in memory. The goal is at most 5 microseconds.
 """
@@ -18,8 +19,8 @@ per partition about every 1,000 events.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +31,7 @@ SDK = "azure-eventhub aio with its blob store"
 RATIO_GOAL, ADDED_GOAL_US, METRICS_GOAL = 10, 5, 0.98
 PARTITIONS, PREFETCH = 4, 300
 SPARE_EVENTS = 10_000  # more than a side reads during its warm-up
+OBSERVED = {"metrics": "metrics", "traces": "traces that are not sampled"}
 SIZES = {"1 KiB": 1024, "100 B": 100}
 
 
@@ -63,11 +65,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
-    with ExitStack() as stack:
-        progress(f"filling a hub: {name}")
-        connection = stack.enter_context(start_child("_hub", 1, PARTITIONS)).result["connection"]
-        events = (plan.events + SPARE_EVENTS) // PARTITIONS
-        run_child("_processor", "fill", connection, events, size, timeout_s=plan.timeout_s)
+    with filled_hub(name, size, plan) as connection:
         sides = {
             f"ours, {name}": partial(cost_s, "ours", plan, plan.events, connection, storage),
             f"{SDK}, {name}": partial(cost_s, "sdk", plan, plan.sdk_events, connection, storage),
@@ -75,7 +73,8 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
             f"our bare reader, {name}": partial(cost_s, "bare", plan, plan.events, connection),
         }
         ours, peer, engine, bare = alternate(plan.rounds, sides).values()
-        yield from observed_figures(name, connection, plan)
+        observed = ("metrics", "traces")
+        yield from observed_figures(name, connection, plan, plan.observed_rounds, observed)
     yield compare(
         f"end to end {name}, prefetch {PREFETCH} vs {SDK}",
         EVENTS_PER_CPU_S,
@@ -95,15 +94,27 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
     )
 
 
-def observed_figures(name: str, connection: str, plan: Plan) -> Iterator[Figure]:
+@contextmanager
+def filled_hub(name: str, size: int, plan: Plan) -> Iterator[str]:
+    """The connection string of a hub with the events of the plan."""
+    progress(f"filling a hub: {name}")
+    with start_child("_hub", 1, PARTITIONS) as hub:
+        connection: str = hub.result["connection"]
+        events = (plan.events + SPARE_EVENTS) // PARTITIONS
+        run_child("_processor", "fill", connection, events, size, timeout_s=plan.timeout_s)
+        yield connection
+
+
+def observed_figures(
+    name: str, connection: str, plan: Plan, rounds: int, observed: Sequence[str]
+) -> Iterator[Figure]:
     """Nothing, metrics and traces in turns: a difference of 2 % needs neighbouring runs."""
     cost = partial(cost_s, "engine", plan, plan.events, connection)
-    sides = {"the engine": cost}
-    sides |= {f"with {what}": partial(cost, what) for what in ("metrics", "traces")}
-    plain, metrics, traces = alternate(plan.observed_rounds, sides).values()
-    for what, costs in (("metrics", metrics), ("traces that are not sampled", traces)):
+    sides = {"the engine": cost} | {f"with {what}": partial(cost, what) for what in observed}
+    plain, *others = alternate(rounds, sides).values()
+    for what, costs in zip(observed, others, strict=True):
         yield compare(
-            f"the engine with {what} vs without, {name}",
+            f"the engine with {OBSERVED[what]} vs without, {name}",
             "cpu-us/event",
             [seconds * 1e6 for seconds in costs],
             [seconds * 1e6 for seconds in plain],
@@ -112,5 +123,11 @@ def observed_figures(name: str, connection: str, plan: Plan) -> Iterator[Figure]
         )
 
 
+def measure_metrics(rounds: int) -> Iterator[Figure]:
+    for name, size in SIZES.items():
+        with filled_hub(name, size, FULL) as connection:
+            yield from observed_figures(name, connection, FULL, rounds, ("metrics",))
+
+
 if __name__ == "__main__":
-    sys.exit(run(measure))
+    sys.exit(run(measure, metrics=measure_metrics))

@@ -257,6 +257,20 @@ def test_the_page_has_the_texts_of_the_docstrings() -> None:
     assert page == _report.with_current_texts(page), "run: python -m benchmarks._report"
 
 
+@pytest.mark.parametrize(("words", "rounds"), [(["--metrics"], 20), (["--metrics", "3"], 3)])
+def test_only_the_cost_of_metrics(
+    words: list[str], rounds: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def metrics(rounds: int) -> list[Figure]:
+        return [compare("cost", "s", [1.0] * rounds, [1.0] * rounds, goal=0.98)]
+
+    assert run(lambda quick: [], [*words, "-o", "json"], metrics) == 0
+    assert json.loads(capsys.readouterr().out)["rounds"] == rounds
+    with pytest.raises(SystemExit):
+        run(lambda quick: [], ["--metrics", "0"], metrics)
+    assert "at least 1 round (got 0)" in capsys.readouterr().err
+
+
 def test_figures_of_a_curve_are_drawn_as_one(tmp_path: Path) -> None:
     figures = [
         Figure(f"{at} things", speed, "rows/s", curve="by <things>", at=at)
