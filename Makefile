@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check audit docs bench fuzz soak proof simulate lock clean
+.PHONY: help setup demo test test-spark conformance check audit check-deploy docs bench fuzz soak proof simulate lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,9 @@ check: setup ## check formatting, lint, types, spelling and documentation
 
 audit: setup ## look for known vulnerabilities of the installed packages (needs the network)
 	@scripts/audit
+
+check-deploy: setup ## run the steps of the Dockerfile, and validate the manifests strictly (needs the network)
+	@scripts/check-deploy
 
 docs: setup ## build the documentation as a site in build/site
 	@scripts/docs

@@ -44,6 +44,21 @@ class Container:
         return expanded(arg, self.env)
 
 
+def repeated_keys(text: str) -> list[str]:
+    """The keys that occur twice in a mapping. YAML forbids it; its loader uses the last value."""
+    found: list[str] = []
+    nodes = list(yaml.compose_all(text, yaml.SafeLoader))
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            found += sorted({key for key in keys if keys.count(key) > 1})
+            nodes += [value for _, value in node.value]
+    return found
+
+
 def expanded(text: str, env: Mapping[str, str]) -> str:
     return re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], text)
 

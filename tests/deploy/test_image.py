@@ -14,24 +14,12 @@ import pytest
 from pumphouse.telemetry import serve_health
 from pumphouse.telemetry.health import HealthChecks
 from pumphouse.telemetry.server import TelemetryServer
+from tests.deploy.dockerfile import DOCKERFILE, build_steps, instructions, of
 from tests.deploy.manifests import DEPLOY, ROOT, containers
 from tests.lag.prometheus_server import free_port
 
-DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.name != ".env")
-
-
-def instructions() -> list[tuple[str, str]]:
-    """Each instruction and its arguments, with continued lines joined."""
-    lines = [line for line in DOCKERFILE.splitlines() if not line.startswith("#")]
-    joined = "\n".join(lines).replace("\\\n", "")
-    pairs = (line.partition(" ") for line in joined.splitlines() if line)
-    return [(name, rest) for name, _, rest in pairs]
-
-
-def of(name: str) -> list[str]:
-    return [rest for kind, rest in instructions() if kind == name]
 
 
 def test_the_base_image_is_the_same_in_both_stages() -> None:
@@ -59,6 +47,15 @@ def test_packages_are_installed_with_their_hashes() -> None:
 def test_a_step_is_valid_for_the_shell(run: str) -> None:
     done = subprocess.run(["sh", "-n", "-c", run], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_steps_of_the_build_stage_run_below_a_folder() -> None:
+    script = build_steps("/clean/folder")
+    assert subprocess.run(["sh", "-n", "-c", script]).returncode == 0
+    assert script.count("pip install") == 2
+    # Nothing is read from the source but what the image copies, nothing is written elsewhere.
+    paths = set(re.findall(r"(?<![\w./$*])/\w[\w./-]*", script.replace(f"{ROOT}/", "")))
+    assert {path for path in paths if not path.startswith("/clean/folder/")} == set()
 
 
 def test_the_extras_exist() -> None:

@@ -31,6 +31,7 @@ from tests.deploy.manifests import (
     objects,
     parse,
     pods,
+    repeated_keys,
 )
 from tests.lag.prometheus_server import promtool
 
@@ -47,6 +48,11 @@ def each(values: list[Container]) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
 def test_a_file_is_valid_yaml(path: Path) -> None:
     assert all(isinstance(one, dict) for one in yaml.safe_load_all(path.read_text()))
+    assert repeated_keys(path.read_text()) == []
+
+
+def test_a_key_that_occurs_twice_is_noticed() -> None:
+    assert repeated_keys("spec: [{image: a, args: [up], image: b}]") == ["image"]
 
 
 @each(containers())
