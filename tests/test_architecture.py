@@ -65,6 +65,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "admin": ".",
         "checks": ".",
         "handling": ". checks recording",
+        "hosting": ". checks handling health",
         "health": ".",
         "recording": ".",
     },

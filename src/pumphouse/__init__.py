@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         EventProcessorHost as EventProcessorHost,
         PartitionContext as PartitionContext,
     )
+    from pumphouse.processor.hosting.group import ProcessorGroup as ProcessorGroup
     from pumphouse.processor.options import (
         RELAXED as RELAXED,
         CheckpointPolicy as CheckpointPolicy,
@@ -152,6 +153,7 @@ _NAMES_OF_MODULE = {
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",
     "pumphouse.processor.host": "CloseReason EventProcessor EventProcessorHost PartitionContext",
+    "pumphouse.processor.hosting.group": "ProcessorGroup",
     "pumphouse.processor.options": (
         "RELAXED CheckpointPolicy EventProcessorOptions ExceptionReceived FixedPartitionOptions "
         "PartitionManagerOptions PoisonPolicy ProcessorOptions"

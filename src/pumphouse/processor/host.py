@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
@@ -57,6 +57,7 @@ from pumphouse.processor.handling.threads import (
     in_thread,
     is_async,
 )
+from pumphouse.processor.hosting.environment import read_environment
 from pumphouse.processor.options import (
     EventProcessorOptions,
     ExceptionReceived,
@@ -155,6 +156,21 @@ class EventProcessorHost:
         )
         host._lease_store = store
         return host
+
+    @classmethod
+    def from_env(cls, *, environ: Mapping[str, str] | None = None, **more: Any) -> Self:
+        """A host from environment variables; see `Processor.from_env`.
+
+        Without PUMPHOUSE_HOST it gets a unique name. `more` are arguments of the host.
+        """
+        settings = read_environment(environ)
+        settings.need_hub()
+        if "store" not in more:
+            leases = more.get("partition_manager_options") or PartitionManagerOptions()
+            store = settings.open_store(leases.lease_duration_s, "lease_duration_s")
+            more["store"] = store
+        host_name = more.pop("host_name", "") or settings.host or cls.create_host_name()
+        return cls(host_name, settings.connect, **{"consumer_group": settings.group} | more)
 
     # -- starting and stopping --------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any, Self
@@ -34,6 +34,7 @@ from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.checks.values import check_function, check_store
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handling.threads import CallbackThreads
+from pumphouse.processor.hosting.environment import read_environment
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.pump import Serve
@@ -82,6 +83,21 @@ class Processor:
             rng=rng,
         )
         self._callbacks = CallbackThreads(self.host, ON_ERROR)
+
+    @classmethod
+    def from_env(cls, *, environ: Mapping[str, str] | None = None, **more: Any) -> Self:
+        """A processor of the hub, group and store that environment variables name.
+
+        They are PUMPHOUSE_CONNECTION or EVENT_HUB_CONN_STR (or EVENT_HUB_HOSTNAME, with the
+        identity of the machine), EVENT_HUB_NAME, PUMPHOUSE_GROUP, PUMPHOUSE_STORE, PUMPHOUSE_HOST
+        and PUMPHOUSE_CA_FILE. `more` are arguments of the processor; they take precedence.
+        """
+        settings = read_environment(environ)
+        settings.need_hub()
+        if "store" not in more:
+            options = more.get("options") or ProcessorOptions()
+            more["store"] = settings.open_store(options.lease_s, "lease_s")
+        return cls(settings.connect, **{"group": settings.group, "host": settings.host} | more)
 
     def __repr__(self) -> str:
         return repr(self.engine).replace("Engine", "Processor", 1)

@@ -1,10 +1,10 @@
-"""The machine's own identity as a credential of a storage account.
+"""The machine's own identity as a credential of a storage account or of a namespace.
 
 azure-identity finds it (environment, managed identity, command line tool, ...). Its blocking form
-is called in a thread: it needs no closing, so that the caller of `open_store` has nothing to close.
+is called in a thread: it needs no closing, so that the caller has nothing to close.
 
-    store_url -> MachineIdentity -> BlobStore, BlobLeaseStore
-                 ^^^^^^^^^^^^^^^ this module
+    store_url, environment -> MachineIdentity -> BlobStore, BlobLeaseStore
+                              ^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class MachineIdentity:
             from azure.identity import DefaultAzureCredential
         except ImportError:
             raise OptionError(
-                "blob://ACCOUNT/CONTAINER without a credential needs azure-identity: "
-                "pip install 'pumphouse[azure]'"
+                "no key and no credential is given, and the identity of this machine needs "
+                "azure-identity: pip install 'pumphouse[azure]'"
             ) from None
         self._credential = DefaultAzureCredential()
 

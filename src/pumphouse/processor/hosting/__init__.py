@@ -1,0 +1,1 @@
+"""Several processors in one process, and processors from environment variables."""
