@@ -77,6 +77,10 @@ def test_a_partition_whose_handler_hangs_is_given_up() -> None:
             await host.until(lambda: "0" not in host.engine.owned and "0" in hanging)
             assert "1" in host.engine.owned
             assert hanging.count("0") == 1, "the host does not take it again at once"
+            await asyncio.sleep(5)
+        assert [type(error) for partition, error in host.errors if partition == "0"] == [
+            HandlerStuck
+        ], "each error once"
 
     run(scenario())
 

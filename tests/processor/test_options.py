@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -173,6 +173,58 @@ async def test_a_value_that_is_not_a_store_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=re.escape(sentence)):
         create(store)
+
+
+STORE = MemoryStore()
+
+
+def new_fixed(**given: Any) -> FixedPartitionProcessor:
+    return FixedPartitionProcessor("x", partitions=1, store=STORE, **given)
+
+
+@pytest.mark.parametrize(
+    ("create", "sentence"),
+    [
+        (lambda: Processor("x", "", store=STORE), "group must be a name (got '')"),
+        (lambda: new_fixed(group=None), "group must be a name (got None)"),
+        (
+            lambda: EventProcessorHost("vm", "x", "", store=STORE),
+            "consumer_group must be a name (got '')",
+        ),
+        (
+            lambda: Processor("x", store=STORE, host=cast(Any, b"vm")),
+            "host must be a name (got b'vm')",
+        ),
+        (lambda: new_fixed(host=3), "host must be a name (got 3)"),
+        (
+            lambda: EventProcessorHost(cast(Any, b"vm"), "x", store=STORE),
+            "host_name must be a name (got b'v",
+        ),
+        (
+            lambda: Processor("x", store=STORE, options=cast(Any, {"lease_s": 60})),
+            "options must be a ProcessorOptions, such as ProcessorOptions(lease_s=60) (got {'lease",
+        ),
+        (
+            lambda: new_fixed(options=ProcessorOptions()),
+            "options must be a FixedPartitionOptions, such as FixedPartitionOptions(lease_s=60) (g",
+        ),
+    ],
+)
+async def test_names_and_options_are_checked_when_they_are_given(
+    create: Callable[[], object], sentence: str
+) -> None:
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        create()
+
+
+async def test_the_options_of_a_host_are_checked_when_it_registers() -> None:
+    host = EventProcessorHost("vm", "x", store=STORE)
+    wrong: Any = {"max_batch_size": 5}
+    with pytest.raises(OptionError, match="options must be a EventProcessorOptions, such as"):
+        await host.start(lambda context, event: None, None, wrong)
+    host.partition_manager_options = wrong
+    with pytest.raises(OptionError, match="partition_manager_options must be a PartitionManager"):
+        await host.start(lambda context, event: None)
 
 
 async def test_a_host_is_not_started_without_a_function() -> None:

@@ -33,7 +33,13 @@ from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import fixed
 from pumphouse.processor import reporting
-from pumphouse.processor.checks.values import check_function, check_store, check_whole
+from pumphouse.processor.checks.values import (
+    check_function,
+    check_name,
+    check_options,
+    check_store,
+    check_whole,
+)
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
@@ -88,6 +94,9 @@ class FixedPartitionProcessor:
     ) -> None:
         check_whole("partitions", partitions, 1)
         check_store(store)
+        check_name("group", group)
+        check_name("host", host or "host")
+        check_options("options", options, FixedPartitionOptions, "lease_s=60")
         given = replace(options or FixedPartitionOptions(), **settings)
         engine_options = fixed_engine_options(given, partitions)
         self.should_checkpoint = given.should_checkpoint

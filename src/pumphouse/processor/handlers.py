@@ -28,6 +28,7 @@ from pumphouse.errors import (
     CheckpointRefused,
     ConnectionFailed,
     EventTooLarge,
+    HandlerStuck,
     HubNotFound,
     OptionError,
     OwnershipLost,
@@ -166,7 +167,8 @@ class Handling:
             raise
         except Exception as error:
             partition.set_failed()  # before the error callbacks: they may checkpoint too
-            if blame(error) is Blame.FENCED:
+            given_up = isinstance(error, HandlerStuck) and not partition.live
+            if given_up or blame(error) is Blame.FENCED:
                 raise PartitionEnded from error
             return error
 

@@ -35,7 +35,12 @@ from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.checks.factories import check_factory
-from pumphouse.processor.checks.values import check_function, check_store
+from pumphouse.processor.checks.values import (
+    check_function,
+    check_name,
+    check_options,
+    check_store,
+)
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
@@ -95,6 +100,8 @@ class EventProcessorHost:
     ) -> None:
         if not host_name:
             raise OptionError("host_name is empty: use EventProcessorHost.create_host_name()")
+        check_name("host_name", host_name)
+        check_name("consumer_group", consumer_group)
         check_store(store)
         self.host_name = host_name
         self.consumer_group = consumer_group
@@ -185,6 +192,13 @@ class EventProcessorHost:
         if self._engine is not None:
             raise OptionError(f"{self.host_name} is registered already; unregister it first")
         check_factory(factory)
+        check_options("options", options, EventProcessorOptions, "max_batch_size=100")
+        check_options(
+            "partition_manager_options",
+            self.partition_manager_options,
+            PartitionManagerOptions,
+            "lease_duration_s=60",
+        )
         if self._lease_store is not None:  # the options may have been replaced since
             lease_s = self.partition_manager_options.lease_duration_s
             self._lease_store.set_lease_s(lease_s, "lease_duration_s")

@@ -31,7 +31,12 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
-from pumphouse.processor.checks.values import check_function, check_store
+from pumphouse.processor.checks.values import (
+    check_function,
+    check_name,
+    check_options,
+    check_store,
+)
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.hosting.environment import read_environment
@@ -63,6 +68,9 @@ class Processor:
         rng: Random | None = None,
     ) -> None:
         check_store(store)
+        check_name("group", group)
+        check_name("host", host or "host")
+        check_options("options", options, ProcessorOptions, "lease_s=60")
         if on_error is not None:
             check_function("on_error", on_error, "partition", "error")
         self._serve: Serve | None = None  # what `run` was called with

@@ -58,7 +58,7 @@ class Pump:
     ) -> None:
         self.host, self.term = host, term
         self._accepted = accepted  # a loss of events after which the partition was resumed
-        self._stopped_by: EventsExpired | None = None
+        self.stopped_by: EventsExpired | None = None  # the loss that stops the partition
         self.client: PartitionClient | None = None
         self._reader: Reader | None = None
         self._received: list[Event] = []  # received, but not handed out yet
@@ -88,8 +88,8 @@ class Pump:
             client.pause()
         try:
             await self._serve(serve, client)
-            if self._stopped_by is not None:
-                raise self._stopped_by
+            if self.stopped_by is not None:
+                raise self.stopped_by
         finally:
             if self._writer.is_fenced_off:
                 self.term.moved_from = (
@@ -128,7 +128,7 @@ class Pump:
 
     def _is_stopped(self, client: PartitionClient) -> bool:
         """Whether the partition is kept without being served, until it is resumed."""
-        return client.poison is not None or self._stopped_by is not None
+        return client.poison is not None or self.stopped_by is not None
 
     def _log_move(self, checkpoint: Checkpoint) -> None:
         """Log that we follow a checkpoint that was moved by hand during our term."""
@@ -203,7 +203,9 @@ class Pump:
                 return []
             await self._continuity.check(self._received[0])
         except EventsExpired as expired:
-            self._stopped_by = expired
+            self.stopped_by = expired
+            # Reported here: an event processor is closed before the supervisor gets the exception.
+            await self.host.reporter.expired(self.term.partition, expired)
             raise self._stop() from None
         size = contiguous(self._received)
         batch, rest = cut(self._received[:size], self.host.options.batch_bytes_max)

@@ -96,7 +96,8 @@ class PartitionSupervisor:
             await self._wait_for_resume()
         except EventsExpired as expired:
             self._stopped = True
-            await self.host.reporter.expired(self.partition, expired)
+            if self._pump.stopped_by is not expired:  # raised by the user's own loop
+                await self.host.reporter.expired(self.partition, expired)
             await self._wait_for_resume()
             self._accepted = expired
         except Exception as error:
@@ -123,10 +124,17 @@ class PartitionSupervisor:
         An error callback may call this before the pump has ended. It has no effect on a partition
         that is being served.
         """
-        if self._stopped or self.client is None or self.client.poison is not None:
+        if self._is_stopped or self.client is None:
             for event in ("event_poisoned", "handler_failed"):  # the next one is logged again
                 self.host.reporter.forget(event, self.partition)
             self._resumed.set()
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether poison or a loss has stopped the partition. Its pump may not have ended yet."""
+        pump, client = self._pump, self.client
+        by_loss = pump is not None and pump.stopped_by is not None
+        return self._stopped or by_loss or (client is not None and client.poison is not None)
 
     async def _give_up(self) -> bool:
         lease = self.host.leases.held.get(self.partition)
@@ -167,7 +175,7 @@ class PartitionSupervisor:
 
     def state(self) -> str:
         """The state that the row reports: stopped, stuck, paused or behind; "" if it is served."""
-        if self._stopped or (self.client is not None and self.client.poison is not None):
+        if self._is_stopped:
             return STOPPED
         if self.is_stuck or (self._failures >= FAILURES_MAX and not self._has_lasted):
             return STUCK

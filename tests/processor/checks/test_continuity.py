@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pumphouse.errors import EventsExpired, OptionError
-from pumphouse.events import LATEST
+from pumphouse.events import LATEST, Event
 from pumphouse.hub.options import Retention
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.engine import Engine
@@ -193,6 +193,48 @@ def test_fail_stops_the_partition_until_it_is_resumed() -> None:
                 host.engine.resume("0")
                 await env.until_checkpoint(8)
             assert host.record == [(3, 7), 8]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("api", ["class", "functions"])
+def test_the_callbacks_of_a_partition_hear_that_a_loss_has_stopped_it(api: str) -> None:
+    async def scenario() -> None:
+        heard: list[object] = []
+
+        class Recorder:
+            async def open(self, context: object) -> None: ...
+
+            async def close(self, context: object, reason: object) -> None:
+                heard.append("closed")
+
+            async def process_events(self, context: object, batch: list[Event]) -> None:
+                heard.extend(event.sequence for event in batch)
+
+            async def process_error(self, context: object, error: Exception) -> None:
+                heard.append(error)
+
+        async def on_message(context: object, event: Event) -> None:
+            heard.append(event.sequence)
+
+        async with make_env() as env:
+            await handle(env, 3)
+            await expire(env)
+            await env.send("x")
+            host = EventProcessorHost("a", env.connection, store=env.store, clock=env.clock)
+            options = EventProcessorOptions(on_expired="fail")
+            async with host:
+                if api == "class":
+                    await host.register(Recorder, options)
+                else:
+                    await host.start(on_message, heard.append, options)
+                await until(lambda: heard)
+                await asyncio.sleep(100)
+                assert [loss.first for loss in heard if isinstance(loss, EventsExpired)] == [3]
+                assert heard[1:] == ["closed"] * (api == "class")
+                host.resume("0")
+                await until(lambda: 8 in heard)
+            assert sum(isinstance(each, Exception) for each in heard) == 1, "each error once"
 
     run(scenario())
 

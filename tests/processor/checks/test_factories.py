@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,11 +22,36 @@ class WithoutOpen:
     async def process_error(self, context: object, error: object) -> None: ...
 
 
+class WithoutReason(WithoutOpen):
+    def open(self, context: object) -> None: ...
+
+    async def close(self, context: object) -> None: ...  # type: ignore[override]
+
+
+class Static:
+    """Methods of every kind that can be called with the arguments."""
+
+    @staticmethod
+    def open(context: object) -> None: ...
+
+    @classmethod
+    async def close(cls, *arguments: object) -> None: ...
+
+    def process_events(self, context: object, messages: object, limit: int = 3) -> None: ...
+
+    process_error = Mock()
+
+
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
         (WithoutOpen, "the class WithoutOpen has no method open: an event processor needs open, "),
         (dict, "the class dict has no method open and no method close and no method process_"),
+        (
+            WithoutReason,
+            r"close is called as close\(self, context, reason\), which WithoutReason.close\(self, "
+            r"context: .*\) .* does not accept: too many positional arguments",
+        ),
         ("WithoutOpen", "register\\(\\) needs a class or a function .* \\(got 'WithoutOpen'\\)"),
     ],
 )
@@ -41,3 +67,13 @@ def test_a_class_without_a_method_is_refused(factory: Any, reason: str) -> None:
 def test_an_object_without_a_method_is_refused() -> None:
     with pytest.raises(OptionError, match="the object has no method open"):
         check_methods(WithoutOpen(), "the object")
+
+
+def test_an_object_whose_method_lacks_a_parameter_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"close is called as close\(context, reason\), which "):
+        check_methods(WithoutReason(), "the object")
+
+
+def test_methods_of_every_kind_are_accepted() -> None:
+    check_methods(Static, "the class")
+    check_methods(Static(), "the object")

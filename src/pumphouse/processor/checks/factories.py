@@ -6,9 +6,18 @@ is claimed.
 
 from __future__ import annotations
 
-from pumphouse.errors import OptionError
+import inspect
 
-METHODS = ("open", "close", "process_events", "process_error")
+from pumphouse.errors import OptionError
+from pumphouse.processor.checks.values import check_function
+
+# The methods of an event processor, and what they are called with.
+METHODS = {
+    "open": ("context",),
+    "close": ("context", "reason"),
+    "process_events": ("context", "messages"),
+    "process_error": ("context", "error"),
+}
 
 
 def check_factory(factory: object) -> None:
@@ -25,10 +34,23 @@ def check_factory(factory: object) -> None:
 
 
 def check_methods(processor: object, name: str) -> None:
-    """OptionError unless an event processor has all methods."""
+    """OptionError unless an event processor has all methods, with their parameters."""
     missing = [method for method in METHODS if not callable(getattr(processor, method, None))]
     if missing:
         raise OptionError(
             f"{name} has no method {' and no method '.join(missing)}: "
             f"an event processor needs {', '.join(METHODS)}"
         )
+    for method, arguments in METHODS.items():
+        check_arguments(processor, method, arguments)
+
+
+def check_arguments(processor: object, method: str, arguments: tuple[str, ...]) -> None:
+    """OptionError unless the method of this object, or of objects of this class, takes these."""
+    if isinstance(processor, type):
+        defined = inspect.getattr_static(processor, method)
+        if inspect.isfunction(defined):
+            arguments = ("self", *arguments)
+        elif not isinstance(defined, staticmethod | classmethod):
+            return  # a descriptor of another kind: its objects are checked
+    check_function(method, getattr(processor, method), *arguments)

@@ -79,6 +79,18 @@ def check_function(name: str, value: object, *arguments: str) -> None:
         ) from None
 
 
+def check_name(name: str, value: object) -> None:
+    """A text that is not empty. The group "" would be stored apart from "$Default"."""
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"{name} must be a name (got {value!r})")
+
+
+def check_options(name: str, value: object, wanted: type, example: str) -> None:
+    """An options object of this class, or None for the defaults."""
+    if value is not None:
+        check_type(name, value, wanted, f"{wanted.__name__}({example})")
+
+
 def check_position(name: str, value: object) -> None:
     """A Position. A text such as "latest", the form of the command line, is refused."""
     if not isinstance(value, Position):
