@@ -183,6 +183,7 @@ def take(page: Page, name: str) -> None:
         if tab == "homes":
             open_alert(page)
         page.wait_for_timeout(3_000)
+        page.evaluate("scrollTo(0, 0)")  # else the header is in the middle of the picture
         page.screenshot(path=FOLDER / f"{tab}-{name}.png", full_page=tab != "events")
 
 

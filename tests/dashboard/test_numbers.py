@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,14 @@ from pumphouse.dashboard.views.home_states import STATE_WORDS
 from pumphouse.dashboard.views.numbers import NUMBERS
 from pumphouse.homes.record.alert_states import CLOSE
 from pumphouse.homes.record.records import open_records
-from pumphouse.homes.schema import HUBS, KINDS, MINUTE_MS, SENSORS_HUB
+from pumphouse.homes.schema import (
+    ACTIVITY_HUB,
+    ALERTS_HUB,
+    HUBS,
+    KINDS,
+    MINUTE_MS,
+    SENSORS_HUB,
+)
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.dashboard.page_client import PageClient, now_ms
 from tests.dashboard.page_options import first, options
@@ -120,6 +128,27 @@ async def test_rates_are_those_of_their_hubs(
         meters = page.homes_monitor.meters
         await numbers(page, lambda data: meters["activity"].total == len(kept))
         assert (meters["sensors"].total, meters["activity"].total) == (30, len(kept))
+
+
+async def test_the_lag_of_a_stage_is_what_it_has_not_read_of_its_hubs(
+    hub: EmbeddedHub, store: str, homes: RecordedHomes, tmp_path: Path
+) -> None:
+    await send_some(homes)
+    counts = {name: len(await homes.events(name)) for name in (SENSORS_HUB, ACTIVITY_HUB)}
+    alerts = len(await homes.events(ALERTS_HUB))
+    sift = {"state": "running", "lag_events": 0, "lag_s": 0.0, "taken": {SENSORS_HUB: 11}}
+    record = sift | {"taken": {ACTIVITY_HUB: counts[ACTIVITY_HUB] - 2, ALERTS_HUB: alerts - 1}}
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"at": now_ms(), "stages": {"sift": sift, "record": record}}))
+    feed = HomesFeed(hub.connection_string(), 100, database=str(homes.path))
+    async with Dashboard(options(hub, store, homes=feed, status=status)) as page:
+        client = PageClient(page.port, page.access.launch_token)
+        expected = [counts[SENSORS_HUB] - 11, 2 + 1]
+
+        def is_counted(data: Any) -> bool:
+            return [stage["lag_events"] for stage in data["stages"]["stages"]] == expected
+
+        await first(client, "/stream/fleet", "fleet", is_counted)
 
 
 async def test_nothing_is_missing_after_a_restart_of_the_page(

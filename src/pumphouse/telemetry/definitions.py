@@ -328,14 +328,15 @@ SPARK_LAG_EVENTS = define(
     "pumphouse.spark.lag_events",
     GAUGE,
     "",
-    "Events of a partition that a query has not read.",
+    "Events of a partition that the last batch of a query left for the next one.",
     "query eventhub partition",
 )
 SPARK_LAG_SECONDS = define(
     "pumphouse.spark.lag",
     GAUGE,
     "s",
-    "Time between the last event that a query has read and the newest one.",
+    "Time between the last event of the last batch of a query and the newest one, when the batch "
+    "was planned.",
     "query eventhub partition",
 )
 SPARK_BATCH_SECONDS = define(

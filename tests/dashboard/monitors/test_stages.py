@@ -26,6 +26,29 @@ def test_the_status_file_becomes_a_list_of_stages() -> None:
 
 
 @pytest.mark.parametrize(
+    ("taken", "counts", "lag"),
+    [
+        ({"sensors": 70}, {"sensors": 100}, (30, None)),
+        ({"activity": 70, "alerts": 3}, {"activity": 100, "alerts": 4}, (31, None)),
+        ({"sensors": 70}, {"sensors": 60}, (0, None)),  # counted before the batch ended
+        # Not known to the page: the lag of the file, when the batch was planned.
+        ({"activity": 70, "alerts": 3}, {"activity": 100}, (5, 1.5)),
+        ({"sensors": 70}, {}, (5, 1.5)),
+        ({}, {"sensors": 100}, (5, 1.5)),
+        ({"sensors": "x"}, {"sensors": 100}, (5, 1.5)),
+        ([7], {"sensors": 100}, (5, 1.5)),
+    ],
+)
+def test_the_lag_of_a_stage_counts_the_batch_that_runs(
+    taken: object, counts: dict[str, int], lag: tuple[int, float | None]
+) -> None:
+    fields = STAGE | {"lag_events": 5, "lag_s": 1.5, "taken": taken}
+    text = json.dumps({"v": 1, "at": 5000, "stages": {"sift": fields}}).encode()
+    (stage,) = stages_from(text, 6000, counts)["stages"]
+    assert (stage["lag_events"], stage["lag_s"]) == lag
+
+
+@pytest.mark.parametrize(
     "text",
     [b"", b"{", b"[]", b"{}", b'{"at":1}', b'{"at":1,"stages":[1]}', b'{"stages":{}}',
      b'{"at":1,"stages":{"a":7}}', b"\xff"],

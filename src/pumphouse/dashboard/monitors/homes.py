@@ -77,6 +77,8 @@ class HomesMonitor:
             hub: HubRateMonitor(feed.connection, hub, clock, ca_file)
             for hub in (SENSORS_HUB, ACTIVITY_HUB)
         }
+        # Only its count is shown, as a part of the lag of the stage `record`.
+        self._alerts_meter = HubRateMonitor(feed.connection, ALERTS_HUB, clock, ca_file)
         self.trouble: dict[str, str] = {}  # by hub
         self._positions: dict[tuple[str, str], Position] = {}  # by hub and partition
         self._behind_ms: dict[str, int] = {}  # by partition of `activity`
@@ -87,7 +89,7 @@ class HomesMonitor:
         if self.records is not None:
             await self.read_records(self.records)
         async with asyncio.TaskGroup() as tasks:
-            for meter in self.meters.values():
+            for meter in (*self.meters.values(), self._alerts_meter):
                 tasks.create_task(meter.run(2 * interval_s))
             for hub in (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB):
                 tasks.create_task(self.keep_reading(hub))
@@ -249,6 +251,12 @@ class HomesMonitor:
                 self.homes.unreadable += 1
             else:
                 self.add_alert(alert, NEW, event.enqueued_ms)
+
+    def received(self) -> dict[str, int]:
+        """By hub, the events that it has received, as far as they are counted."""
+        totals = {hub: meter.total for hub, meter in self.meters.items()}
+        totals[ALERTS_HUB] = self._alerts_meter.total
+        return {hub: total for hub, total in totals.items() if total is not None}
 
     def sources(self) -> Iterator[Source]:
         """What it reads, for the readiness of the page."""

@@ -151,8 +151,9 @@ class Dashboard:
     async def _read_stages(self) -> None:
         assert self.options.status is not None
         while True:
+            counts = self.homes_monitor.received() if self.homes_monitor is not None else {}
             self.stages.latest_json = await asyncio.to_thread(
-                read_stages, self.options.status, now_ms(self.clock)
+                read_stages, self.options.status, now_ms(self.clock), counts
             )
             self.updates.notify()
             await self.clock.sleep(max(1.0, self.options.update_s))
