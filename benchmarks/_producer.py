@@ -2,8 +2,9 @@
 
     python -m benchmarks._producer CONNECTION HUB_PID BATCHES EVENTS BODY_BYTES OUTSTANDING
 
-The batches are built before the clock starts, so that only the intake of the hub is measured. The
-result has the wall seconds, the CPU seconds of the hub, and the number of acknowledged events.
+The batches are built before the clock starts, so that only the intake of the hub is measured. With
+one event in a batch, it is sent as a single message, as producers without batches do. The result
+has the wall seconds, the CPU seconds of the hub, and the number of acknowledged events.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from benchmarks._processes import cpu_s, print_result
 from pumphouse.amqp.connection import CLIENT, Connection, Login
 from pumphouse.amqp.events import Attached, Disposed, Event, Opened
 from pumphouse.amqp.links import SenderLink
-from pumphouse.amqp.messages import BATCH_FORMAT, Message, encode_batch, encode_message
+from pumphouse.amqp.messages import (
+    BATCH_FORMAT,
+    SINGLE_FORMAT,
+    Message,
+    encode_batch,
+    encode_message,
+)
 from pumphouse.amqp.performatives import SENDER, Accepted, Open, Source, Target
 from pumphouse.amqp.sasl import PLAIN, plain_response
 
@@ -56,12 +63,12 @@ class Producer:
                 self.sock.sendall(b"".join(self.amqp.data_to_send()))
                 return events
 
-    def flood(self, payload: bytes, batches: int, outstanding: int) -> int:
-        """Send the same batch `batches` times; return how many were accepted."""
+    def flood(self, payload: bytes, message_format: int, batches: int, outstanding: int) -> int:
+        """Send the same delivery `batches` times; return how many were accepted."""
         sent = settled = accepted = 0
         while settled < batches:
             while sent < batches and sent - settled < outstanding and self.link.sendable:
-                self.link.send(payload, message_format=BATCH_FORMAT, settled=False)
+                self.link.send(payload, message_format=message_format, settled=False)
                 sent += 1
             for event in self.exchange():
                 if isinstance(event, Disposed):
@@ -75,12 +82,13 @@ def main(
     connection: str, hub_pid: int, batches: int, events: int, body: int, outstanding: int
 ) -> None:
     message = encode_message(Message(data=(bytes(body),)))
-    payload = encode_batch([message] * events)
+    single = message, SINGLE_FORMAT
+    payload, kind = single if events == 1 else (encode_batch([message] * events), BATCH_FORMAT)
     producer = Producer(connection)
     with producer.sock:
-        producer.flood(payload, outstanding, outstanding)  # creates files and warms caches
+        producer.flood(payload, kind, outstanding, outstanding)  # creates files and warms caches
         cpu, began = cpu_s(hub_pid), time.perf_counter()
-        accepted = producer.flood(payload, batches, outstanding)
+        accepted = producer.flood(payload, kind, batches, outstanding)
         wall_s, hub_s = time.perf_counter() - began, cpu_s(hub_pid) - cpu
     print_result(events=accepted * events, wall_s=wall_s, hub_s=hub_s)
 

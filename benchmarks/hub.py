@@ -12,6 +12,8 @@ built event by event.
 - **sends at full speed**: a reader that only counts frames reads the same events and grants all
   credit at once. At 1 KiB, copying the bytes is the limit.
 - **takes in**: the client builds batches and sends them; both are measured over the same events.
+- **takes in single events**: CPU time of the hub per event of 100 B that a client sends by itself,
+  not in a batch, with 20 or 1 of them without an outcome. The goal is at most 12 us with 20.
 - **metrics**: CPU time of the hub per event of 1 KiB that it takes in from the native client, and
   per event that it sends to the reader that only counts, while metrics are recorded. The peer is
   the same hub without. A goal of 0.98 means: at most 2 % more. `--metrics` measures only this.
@@ -25,6 +27,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks._figures import EVENTS_PER_CPU_S, Figure, alternate, compare, progress, run
@@ -36,6 +39,8 @@ SIZES = {"1 KiB": 1024, "100 B": 100}
 SEND_GOALS = {"1 KiB": 25, "100 B": 40}
 INTAKE_GOAL = 8
 METRICS_GOAL = 0.98
+SINGLE_GOAL_US, SINGLE_BYTES = 12, 100
+IN_FLIGHT = (20, 1)  # single events without an outcome
 IDLE_GOAL_PERCENT = 1
 IDLE_HUBS, IDLE_PARTITIONS = 1000, 32
 
@@ -48,6 +53,7 @@ class Plan:
     decode_events: int  # a multiple of the client's window, so that the last one is used up
     passes: int  # of the reader that only counts
     send_events: int
+    single_events: int
     metered_events: int
     metered_rounds: int
     idle_s: float
@@ -59,6 +65,7 @@ FULL = Plan(
     decode_events=90_000,
     passes=5,
     send_events=50_000,
+    single_events=20_000,
     metered_events=200_000,
     metered_rounds=7,
     idle_s=10.0,
@@ -69,6 +76,7 @@ QUICK = Plan(
     decode_events=15_000,
     passes=2,
     send_events=8_000,
+    single_events=2_000,
     metered_events=30_000,
     metered_rounds=1,
     idle_s=1.0,
@@ -121,6 +129,30 @@ def exchange(size: int, plan: Plan) -> Exchanges:
     return Exchanges(rates(read), counted["events"] / counted["hub_s"], rates(sent))
 
 
+def single_us(plan: Plan, in_flight: int) -> float:
+    """CPU microseconds of the hub per event that is sent by itself."""
+    with start_child("_hub", 1, 1) as hub:
+        connection, events = hub.result["connection"], plan.single_events
+        result = run_child(
+            "_producer", connection, hub.pid, events, 1, SINGLE_BYTES, in_flight,
+            timeout_s=plan.timeout_s,
+        )  # fmt: skip
+    return float(result["hub_s"] / result["events"] * 1e6)
+
+
+def single_figures(plan: Plan) -> Iterator[Figure]:
+    sides = {f"single events, {count} in flight": partial(single_us, plan, count)
+             for count in IN_FLIGHT}  # fmt: skip
+    for count, costs in zip(IN_FLIGHT, alternate(plan.rounds, sides).values(), strict=True):
+        yield Figure(
+            f"hub takes in single events, {count} in flight",
+            round(median(costs), 2),
+            "cpu-us/event",
+            goal=SINGLE_GOAL_US if count > 1 else None,
+            lower_is_better=True,
+        )
+
+
 def metered(plan: Plan, metrics: str) -> tuple[float, float]:
     """CPU microseconds per event that a new hub takes in, and that it sends."""
     events, memory = plan.metered_events, ("", "memory", 1 << 30)
@@ -167,6 +199,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     results = alternate(plan.rounds, sides)
     for name, rounds in zip(SIZES, results.values(), strict=True):
         yield from exchange_figures(name, rounds)
+    yield from single_figures(plan)
     yield from metrics_figures(plan, plan.metered_rounds)
     progress(f"idle: {IDLE_HUBS} hubs x {IDLE_PARTITIONS} partitions")
     yield from idle_figures(idle(plan))

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from pumphouse.amqp import sasl, states
-from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates, take_run
+from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates
 from pumphouse.amqp.composites import Composite, decode_performative
 from pumphouse.amqp.credit import RESOURCE_LIMIT, Budget, Limits
 from pumphouse.amqp.events import FRAMES_HANDLED, Closed, Event, Opened
@@ -191,9 +191,9 @@ class Connection:
                 f"more than {self.limits.links_max} links on one connection", RESOURCE_LIMIT
             )
 
-    def learn_templates(self) -> None:
+    def learn_templates(self, numbered: bool) -> None:
         """Keep transfer templates from now on, because a link takes runs."""
-        self._templates = self._templates or TransferTemplates()
+        self._templates = self._templates or TransferTemplates(numbered)
 
     def forget(self, session: Session) -> None:
         if session.remote_channel is not None:
@@ -267,16 +267,10 @@ class Connection:
         session = self.sessions.get(template.channel) if template is not None else None
         if template is None or session is None or self.silent:
             return False
-        link = session.link_for_run(template.handle)
-        if link is None:
-            return False
-        payloads, pos = take_run(data, pos, template, self.limits.max_frame_size)
-        if not payloads:
-            return False
-        self._reader.consume(pos)
-        session.received_frames(len(payloads))
-        link.on_run(payloads)
-        return True
+        end = session.take_run(template, data, pos)
+        if end > pos:
+            self._reader.consume(end)
+        return end > pos
 
     def take_header(self) -> bool:
         header = self._reader.header()

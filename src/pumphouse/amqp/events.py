@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,11 @@ class Delivered:
     def oversize(self) -> bool:
         return self.size > self.link.size_max
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory while it waits."""
+        return len(self.payload)
+
 
 @dataclass(frozen=True, slots=True)
 class RunDelivered:
@@ -106,6 +112,30 @@ class RunDelivered:
 
     link: ReceiverLink
     payloads: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class RunReceived:
+    """Consecutive complete deliveries with consecutive ids, on a link that takes numbered runs.
+
+    They have used credit. The caller calls `link.top_up()` after it has handled them.
+    """
+
+    link: ReceiverLink
+    first_id: int
+    settled: bool
+    payloads: list[bytes]
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory while it waits."""
+        return sum(map(len, self.payloads))
+
+    def deliveries(self) -> Iterator[Delivered]:
+        """The same as single deliveries, to handle one by one; grants credit in the end."""
+        for number, payload in enumerate(self.payloads, self.first_id):
+            yield Delivered(self.link, number, 0, self.settled, payload, len(payload))
+        self.link.top_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +170,7 @@ Event = (
     | WindowOpened
     | Delivered
     | RunDelivered
+    | RunReceived
     | Disposed
     | FramesHandled
 )

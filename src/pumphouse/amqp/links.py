@@ -10,7 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
-from pumphouse.amqp.events import Delivered, Detached, Flowed, RunDelivered
+from pumphouse.amqp.columnar.repeated_transfers import NumberedRun
+from pumphouse.amqp.events import Delivered, Detached, Flowed, RunDelivered, RunReceived
 from pumphouse.amqp.frames import check_response_fits, encode_frame
 from pumphouse.amqp.performatives import (
     RECEIVER,
@@ -225,7 +226,7 @@ class ReceiverLink(Link):
         self.pending = 0  # received deliveries that the caller has not finished; they use credit
         self.overrun = 0  # deliveries beyond the credit, since the last grant
         self.delivery_count = 0
-        self.takes_runs = False
+        self.takes_runs = self.takes_numbered_runs = False
         self._first: Transfer | None = None  # the first transfer of the incomplete delivery
         self._pieces: list[bytes] = []
         self._size = 0
@@ -250,9 +251,9 @@ class ReceiverLink(Link):
         self.credit_full = full
         self.grant(full)
 
-    def finish_delivery(self) -> bool:
-        """End a delivery that was added to `pending`; True if this has granted credit."""
-        self.pending -= 1
+    def finish_delivery(self, count: int = 1) -> bool:
+        """End deliveries that were added to `pending`; True if this has granted credit."""
+        self.pending -= count
         return self.top_up()
 
     def top_up(self) -> bool:
@@ -270,7 +271,12 @@ class ReceiverLink(Link):
         For a link that grants its credit explicitly and has no size limit.
         """
         self.takes_runs = True
-        self.session.connection.learn_templates()
+        self.session.connection.learn_templates(numbered=False)
+
+    def take_numbered_runs(self) -> None:
+        """Report several deliveries of single messages together, as a RunReceived event."""
+        self.takes_numbered_runs = True
+        self.session.connection.learn_templates(numbered=True)
 
     @property
     def between_deliveries(self) -> bool:
@@ -281,6 +287,19 @@ class ReceiverLink(Link):
         self.delivery_count = credit.advance(self.delivery_count, len(payloads))
         self.credit = max(0, self.credit - len(payloads))
         self.session.emit(RunDelivered(self, payloads))
+
+    def on_numbered_run(self, run: NumberedRun, settled: bool) -> None:
+        """The same, with delivery ids; a run of one is a single delivery."""
+        if len(run.payloads) == 1:
+            payload = run.payloads[0]
+            size = len(payload)
+            self.session.emit(Delivered(self, run.first_id, 0, settled, payload, size))
+            self.count_delivery()
+            return
+        count = len(run.payloads)
+        self.delivery_count = credit.advance(self.delivery_count, count)
+        self.credit -= count  # runs are not longer than the credit
+        self.session.emit(RunReceived(self, run.first_id, settled, run.payloads))
 
     def on_transfer(self, transfer: Transfer, piece: bytes) -> None:
         first = self._first or transfer

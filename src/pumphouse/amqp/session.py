@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
+from pumphouse.amqp.columnar.repeated_transfers import TransferTemplate, take_numbered, take_run
 from pumphouse.amqp.composites import Composite
 from pumphouse.amqp.events import AttachAsked, Attached, Begun, Disposed, Ended, Event, WindowOpened
 from pumphouse.amqp.links import Link, ReceiverLink, SenderLink
@@ -32,6 +33,7 @@ OUTGOING_WINDOW = 0x7FFFFFFF
 HANDLE_MAX = 262143
 # Memory of our objects for a session and for a link, besides the bytes that the peer has sent.
 SESSION_BYTES, LINK_BYTES = 1024, 2048
+RUN_MAX = 128  # deliveries of a numbered run, so that one takes about a millisecond
 NAME_CHARS_MAX = 1024  # of a link, container or host; names of official clients have 36 to 300
 ACCEPTED = Accepted()
 
@@ -151,13 +153,14 @@ class Session:
             )
         )
 
-    def accept(self, delivery_id: int) -> None:
-        """Settle a received delivery as accepted. Consecutive deliveries share one frame."""
-        if self._accepted and delivery_id in (self._accepted[1], credit.advance(self._accepted[1])):
-            self._accepted[1] = delivery_id
+    def accept(self, first: int, last: int | None = None) -> None:
+        """Settle received deliveries as accepted. Consecutive deliveries share one frame."""
+        last = first if last is None else last
+        if self._accepted and first in (self._accepted[1], credit.advance(self._accepted[1])):
+            self._accepted[1] = last
             return
         self.flush()
-        self._accepted = [delivery_id, delivery_id]
+        self._accepted = [first, last]
         self.connection.unflushed[self] = None
 
     def reject(self, delivery_id: int, error: Error) -> None:
@@ -243,12 +246,27 @@ class Session:
                     f"{performative.NAME} is not expected on channel {self.channel}"
                 )
 
-    def link_for_run(self, handle: int) -> ReceiverLink | None:
-        """The link of a handle if it takes runs and is between two deliveries."""
-        link = self.links.get(handle)
-        if not isinstance(link, ReceiverLink) or not link.takes_runs or self.state != "MAPPED":
-            return None
-        return link if link.attached and link.between_deliveries else None
+    def take_run(self, template: TransferTemplate, data: bytes, pos: int) -> int:
+        """Take the transfers at `pos` that match a template; returns the position after them."""
+        link, frame_max = self.links.get(template.handle), self.connection.limits.max_frame_size
+        if not isinstance(link, ReceiverLink) or self.state != "MAPPED":
+            return pos
+        if not link.attached or not link.between_deliveries:
+            return pos
+        if link.takes_runs and template.settled:
+            payloads, end = take_run(data, pos, template, frame_max)
+            if payloads:
+                self.received_frames(len(payloads))
+                link.on_run(payloads)
+            return end
+        if link.takes_numbered_runs and link.size_max >= frame_max:
+            count_max = min(RUN_MAX, link.credit)
+            run = take_numbered(data, pos, template, frame_max, count_max)
+            if run.payloads:
+                self.received_frames(len(run.payloads))
+                link.on_numbered_run(run, template.settled)
+            return run.end
+        return pos
 
     def received_frames(self, count: int) -> None:
         """Count transfers against our window, and open it again at half."""

@@ -37,6 +37,8 @@ from pumphouse.amqp.messages import (
 from pumphouse.amqp.types import Symbol
 from pumphouse.errors import AmqpError
 from pumphouse.hub.limits.sections import (
+    DATA_WIDE,
+    SECTION_HEAD,
     SECTIONS_MAX,
     SectionShapes,
     binary_start,
@@ -168,7 +170,22 @@ def parse_in_steps(
     return (yield from parse_batch(payload, shapes))
 
 
-def parse_batch(payload: bytes, shapes: SectionShapes) -> Generator[None, None, Batch]:
+def parse_run(
+    payloads: list[bytes], shapes: SectionShapes
+) -> Generator[None, None, list[EventGroup]]:
+    """Parse single events together, in steps. Each has its own key, or none."""
+    joined = b"".join(
+        piece
+        for payload in payloads
+        for piece in (SECTION_HEAD.pack(DATA_WIDE, len(payload)), payload)
+    )
+    batch = yield from parse_batch(joined, shapes, shares_key=False)
+    return batch.groups
+
+
+def parse_batch(
+    payload: bytes, shapes: SectionShapes, shares_key: bool = True
+) -> Generator[None, None, Batch]:
     """Parse a batch: outer annotations may hold the key, each data section holds one message."""
     key = None
     groups: list[EventGroup] = []
@@ -189,7 +206,7 @@ def parse_batch(payload: bytes, shapes: SectionShapes) -> Generator[None, None, 
         if pos > step_end:
             step_end = pos + STEP_BYTES
             yield
-    return with_key(groups, key)
+    return with_key(groups, key) if shares_key else Batch(groups)
 
 
 def bodies_with(prefix: Prefix, groups: list[EventGroup]) -> list[bytes]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, cast
 
 from pumphouse.amqp import events as amqp
@@ -27,13 +28,14 @@ from pumphouse.hub.limits.admission import Slot
 from pumphouse.hub.links.factory import open_link
 from pumphouse.hub.links.link import HubLink, ReadyLinks, after_work
 from pumphouse.hub.upkeep import FORCED, ConnectionOwner
-from pumphouse.logs import line
 
 WRITE_HIGH_WATER = 1 << 20
 LARGE_BYTES = 64 * 1024  # of an incomplete delivery
 # While one read is handled, the bytes to send are passed to the transport whenever there are this
 # many, so that it can pause the connection.
 FLUSH_BYTES = 64 * 1024
+
+Arrival = amqp.Delivered | amqp.RunReceived
 
 
 class HubConnection(asyncio.Protocol):
@@ -170,7 +172,9 @@ class HubConnection(asyncio.Protocol):
                 event = next(events, None)
                 if event is None:
                     return
-                if not (faults and inject_on_event(faults, self, event)):
+                if faults and isinstance(event, amqp.RunReceived):
+                    events = chain(event.deliveries(), events)  # a fault may be due at each
+                elif not (faults and inject_on_event(faults, self, event)):
                     events = after_work(self.handle(event), events)
                 if self.amqp.unsent_bytes >= FLUSH_BYTES:
                     self.flush()
@@ -226,8 +230,7 @@ class HubConnection(asyncio.Protocol):
 
     def warn_overrun(self, link: HubLink) -> None:
         """Log a producer that ignores its credit."""
-        name, peer = link.link.name[:80], self.peer_address
-        self.server.warn(line("credit_exceeded", link=name, peer=peer, todo="check the client"))
+        upkeep.warn_overrun(self, link.link)
 
     # -- waiting ----------------------------------------------------------------------------------
 
@@ -270,20 +273,18 @@ class HubConnection(asyncio.Protocol):
         self._suspended = False
         self.proceed()
 
-    def await_storage(self, delivered: amqp.Delivered) -> None:
+    def await_storage(self, delivered: Arrival) -> None:
         """Stop reading until the queue to the disk has room; then continue with this delivery."""
-        backlog = self.namespace.storage.backlog
-        todo = "check the disk: it is slower than the producers"
-        self.server.warn(line("write_queue_full", bytes=backlog.held, todo=todo), lines=1)
+        upkeep.warn_slow_disk(self)
         self._awaits_storage = True
         self._held_back = delivered
-        self.slot.budget.hold(len(delivered.payload))
+        self.slot.budget.hold(delivered.held_bytes)
         self.transport.pause_reading()
-        backlog.wait(self)
+        self.namespace.storage.backlog.wait(self)
 
     def storage_ready(self) -> None:
-        if isinstance(self._held_back, amqp.Delivered):
-            self.slot.budget.hold(-len(self._held_back.payload))
+        if isinstance(self._held_back, Arrival):
+            self.slot.budget.hold(-self._held_back.held_bytes)
         self._awaits_storage = False
         self.proceed()
 
@@ -326,7 +327,7 @@ class HubConnection(asyncio.Protocol):
         if self.closing and not isinstance(event, amqp.Closed):
             return None
         match event:
-            case amqp.Delivered():
+            case amqp.Delivered() | amqp.RunReceived():
                 return self.deliver(event)
             case amqp.Flowed():
                 self.schedule(event.link.user)
@@ -347,11 +348,13 @@ class HubConnection(asyncio.Protocol):
                 self.finish()
         return None
 
-    def deliver(self, delivered: amqp.Delivered) -> Iterator[None] | None:
+    def deliver(self, delivered: Arrival) -> Iterator[None] | None:
         link: HubLink = delivered.link.user
         if not delivered.link.attached:
             return None  # the link was detached while the delivery was held back
         if link.ready:
+            if isinstance(delivered, amqp.RunReceived):
+                return link.on_run(delivered)
             return link.on_delivery(delivered)
         self.await_storage(delivered)
         return None

@@ -30,6 +30,7 @@ TICK_S = 1.0  # the longest interval between two ticks
 # Python clients announce none, the others tens of seconds.
 CLIENT_IDLE_MIN_MS = 100
 FORCED = "amqp:connection:forced"
+SLOW_DISK = "check the disk: it is slower than the producers"
 
 
 class ConnectionOwner(Protocol):
@@ -191,3 +192,15 @@ def refuse_link(connection: HubConnection, link: Link, refusal: AmqpError) -> No
     report = line("link_refused", link=link.name[:80], peer=peer, error=logged)
     connection.server.inform(report, connection.slot)
     link.refuse(error)
+
+
+def warn_overrun(connection: HubConnection, link: Link) -> None:
+    """Log a producer that ignores its credit."""
+    name, peer = link.name[:80], connection.peer_address
+    connection.server.warn(line("credit_exceeded", link=name, peer=peer, todo="check the client"))
+
+
+def warn_slow_disk(connection: HubConnection) -> None:
+    """Log that a producer waits for the disk."""
+    size, todo = connection.namespace.storage.backlog.held, SLOW_DISK
+    connection.server.warn(line("write_queue_full", bytes=size, todo=todo), lines=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -9,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumphouse.amqp.columnar.repeated_transfers import make_template, take_run
+from pumphouse.amqp import credit
+from pumphouse.amqp.columnar.repeated_transfers import (
+    TransferTemplates,
+    make_template,
+    take_numbered,
+    take_run,
+)
+from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.credit import Limits
-from pumphouse.amqp.events import Delivered, Detached, RunDelivered
-from pumphouse.amqp.frames import ByteReader, encode_frame
+from pumphouse.amqp.events import Delivered, Detached, RunDelivered, RunReceived
+from pumphouse.amqp.frames import ByteReader, Frame, encode_frame
 from pumphouse.amqp.links import ReceiverLink, SenderLink
 from pumphouse.amqp.performatives import Open, Transfer
 from tests.amqp.connection_pair import Pair, split_by
@@ -29,7 +37,7 @@ SENDS = st.lists(
 )
 
 
-def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: bool) -> tuple[Any, ...]:
+def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: str) -> tuple[Any, ...]:
     """The payloads that a client receives, and its counters."""
     pair = Pair(
         client_open=Open(container_id="c", max_frame_size=1000),
@@ -42,8 +50,10 @@ def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: bool) -
     for name in ("a", "b", "c"):
         link, other = pair.receiver(session, name)
         link.grant(1000)
-        if runs:
+        if runs == "settled":
             link.take_runs()
+        elif runs == "numbered":
+            link.take_numbered_runs()
         near.append(link)
         far.append(other)
     pair.talk()
@@ -55,11 +65,17 @@ def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: bool) -
             pair.talk()
     pair.talk()
     sent_frames: list[tuple[str, bytes, bool]] = []
-    for event in pair.client.events:
+    ids: list[int] = []
+    single = chain.from_iterable(
+        e.deliveries() if isinstance(e, RunReceived) else (e,) for e in pair.client.events
+    )
+    for event in single:
         if isinstance(event, Delivered):
+            ids.append(event.delivery_id)
             sent_frames.append((event.link.name, event.payload, event.settled))
         elif isinstance(event, RunDelivered):
             sent_frames += [(event.link.name, payload, True) for payload in event.payloads]
+    assert runs == "settled" or ids == [credit.advance(200, n) for n in range(len(ids))]
     counts = [(link.credit, link.delivery_count) for link in near]
     return sent_frames, counts, session.incoming_window, session.next_incoming_id, pair.client.error
 
@@ -68,7 +84,9 @@ def received(sends: list[tuple[int, int, bool, bytes]], seed: int, runs: bool) -
 def test_runs_deliver_the_same_payloads_as_single_deliveries(
     sends: list[tuple[int, int, bool, bytes]], seed: int
 ) -> None:
-    assert received(sends, seed, runs=True) == received(sends, seed, runs=False)
+    single = received(sends, seed, runs="none")
+    assert received(sends, seed, runs="settled") == single
+    assert received(sends, seed, runs="numbered") == single
 
 
 def one_link(count: int) -> tuple[Pair, ReceiverLink, SenderLink]:
@@ -152,33 +170,76 @@ def frame(**fields: Any) -> bytes:
     return encode_frame(transfer, 5, b"payload")
 
 
-def learned(data: bytes) -> Any:
+def decoded(data: bytes) -> tuple[Frame, Transfer, int]:
     reader = ByteReader(1 << 16)
     reader.feed(data)
     frame = reader.frame()
     assert frame is not None
-    from pumphouse.amqp.composites import decode_performative
-
     performative, after = decode_performative(frame.data, frame.start, frame.end)
     assert isinstance(performative, Transfer)
-    return make_template(frame, performative, after)
+    return frame, performative, after
+
+
+def learned(data: bytes) -> Any:
+    return make_template(*decoded(data))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"settled": False},
-        {"settled": None},
         {"more": True},
         {"aborted": True},
         {"delivery_tag": None},
         {"delivery_id": None},
-        {"delivery_id": 7},  # encoded in one byte, unlike later ids
     ],
     ids=str,
 )
 def test_an_unusual_transfer_makes_no_template(fields: dict[str, Any]) -> None:
     assert learned(frame(**fields)) is None
+
+
+def test_templates_are_of_settled_deliveries_or_of_single_messages() -> None:
+    for fields, settled, numbered in (
+        ({}, True, True),
+        ({"settled": False}, False, True),
+        ({"settled": None}, False, True),
+        ({"message_format": 0x80013700}, True, False),
+    ):
+        data = frame(**fields)
+        for templates, usable in (
+            (TransferTemplates(), settled),
+            (TransferTemplates(numbered=True), numbered),
+        ):
+            templates.learn(*decoded(data))
+            assert (templates.find(data, 0) is not None) == usable, fields
+
+
+def test_a_numbered_run_has_consecutive_ids() -> None:
+    frames = [frame(delivery_id=number, settled=False) for number in (7, 8, 9, 11, 12)]
+    template, data = learned(frames[0]), b"".join(frames)
+    size = len(frames[0])
+    assert take_numbered(data, 0, template, 1 << 16, 128) == (7, [b"payload"] * 3, 3 * size)
+    assert take_numbered(data, 0, template, 1 << 16, 2) == (7, [b"payload"] * 2, 2 * size)
+    assert take_numbered(data, 3 * size, template, 1 << 16, 128)[0] == 11
+    assert take_numbered(data, 0, template, 1 << 16, 0).payloads == []
+    # The last id and the first one are not consecutive numbers.
+    wrapped = frame(delivery_id=0xFFFFFFFF) + frame(delivery_id=0)
+    assert take_numbered(wrapped, 0, learned(wrapped), 1 << 16, 128).payloads == [b"payload"]
+
+
+def test_numbered_runs_stay_within_the_credit() -> None:
+    pair = Pair()
+    near, far = pair.receiver(pair.begun())
+    near.grant(20)
+    near.take_numbered_runs()
+    pair.talk()
+    far.session.next_delivery_id = 1000
+    for _ in range(30):
+        far.send(b"x", settled=False)
+    pair.talk()
+    runs = pair.client.of(RunReceived)
+    assert sum(len(run.payloads) for run in runs) <= 20
+    assert (near.credit, near.overrun, near.delivery_count) == (0, 10, 30)
 
 
 def test_a_run_ends_at_the_first_different_transfer() -> None:

@@ -2,11 +2,11 @@
 
 The transfers of a link differ only in size, delivery id, tag and payload. One of them is decoded
 and becomes a template. The following transfers with the same bytes at the same positions have the
-same meaning. Only complete and settled deliveries become templates: nothing but their payload needs
-to be handled.
+same meaning. Only complete deliveries become templates. Of settled ones only the payload matters;
+the others must have consecutive delivery ids, so that one number describes them.
 
     frame -> make_template -> TransferTemplate        buffer -> take_run -> payloads
-             ^^^^^^^^^^^^^ this module                          ^^^^^^^^
+             ^^^^^^^^^^^^^ this module                   take_numbered -> payloads, first id
 
     size | doff ... handle 0x70 | delivery id | 0xa0 length | tag | settled ... | payload
          |<------- head ------->|             |<- middle -->|     |<-- tail --->|
@@ -26,7 +26,9 @@ UINT, BINARY8 = 0x70, 0xA0
 TRANSFER = b"\x00\x53\x14"
 FIELDS_AT = {0xC0: 3, 0xD0: 9}  # start of the items within a list, by its constructor
 UINT_SIZES = {0x43: 1, 0x52: 2, UINT: 5}  # with the constructor
+ID_CODES = {0x52: "B", UINT: "I"}  # of struct, by the constructor of a delivery id
 TEMPLATES_MAX = 1024  # on one connection; a link needs one
+TEMPLATE_BYTES_MAX = 256  # of a performative; official clients need 40
 
 
 class TransferTemplate(NamedTuple):
@@ -38,18 +40,22 @@ class TransferTemplate(NamedTuple):
     middle: bytes
     tail: bytes
     shape: Struct  # of all bytes before the payload: the frame size, head, middle and tail
+    numbered: Struct  # the same, with the delivery id after the head
+    settled: bool
 
 
 class TransferTemplates:
     """The templates of one connection, by the first bytes of a frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbered: bool = False) -> None:
+        self._numbered = numbered  # whether links take numbered runs, or runs of settled deliveries
         self._by_head: dict[bytes, TransferTemplate] = {}
         self._head_end = 0  # of the newest template; those with another length are not found
 
     def learn(self, frame: Frame, transfer: Transfer, payload_start: int) -> None:
         """Store the template of a decoded transfer, if it has one."""
-        template = make_template(frame, transfer, payload_start)
+        usable = not transfer.message_format if self._numbered else transfer.settled
+        template = make_template(frame, transfer, payload_start) if usable else None
         if template is not None:
             if len(self._by_head) >= TEMPLATES_MAX:
                 self._by_head.clear()
@@ -67,15 +73,20 @@ def make_template(frame: Frame, transfer: Transfer, payload_start: int) -> Trans
     # The start of the frame, if it has no extended header: its data offset must be 2.
     start = body - HEAD.size
     if (
-        not is_repeatable(transfer)
+        transfer.more
+        or transfer.aborted
+        or transfer.delivery_id is None
+        or transfer.delivery_tag is None
+        or payload_start - body > TEMPLATE_BYTES_MAX
         or data[start + HEAD_AT] != 2
         or not data.startswith(TRANSFER, body)
     ):
         return None
     handle_at = body + len(TRANSFER) + FIELDS_AT.get(data[body + len(TRANSFER)], 0)
     id_at = handle_at + UINT_SIZES.get(data[handle_at], 0)
-    tag_at = id_at + UINT_SIZES[UINT]
-    if data[id_at] != UINT or data[tag_at] != BINARY8:
+    id_code = ID_CODES.get(data[id_at])
+    tag_at = id_at + UINT_SIZES.get(data[id_at], 0)
+    if id_code is None or data[tag_at] != BINARY8:
         return None
     tail_at = tag_at + 2 + data[tag_at + 1]
     head, middle, tail = (
@@ -83,13 +94,17 @@ def make_template(frame: Frame, transfer: Transfer, payload_start: int) -> Trans
         data[tag_at : tag_at + 2],
         data[tail_at:payload_start],
     )
-    shape = Struct(f">I{len(head)}s4x2s{tail_at - tag_at - 2}x{len(tail)}s")
-    return TransferTemplate(frame.channel, transfer.handle, head, middle, tail, shape)
-
-
-def is_repeatable(transfer: Transfer) -> bool:
-    """Whether a transfer is a complete and settled delivery."""
-    return bool(transfer.settled) and not transfer.more and not transfer.aborted
+    first, rest = f">I{len(head)}s", f"2s{tail_at - tag_at - 2}x{len(tail)}s"
+    return TransferTemplate(
+        frame.channel,
+        transfer.handle,
+        head,
+        middle,
+        tail,
+        Struct(f"{first}{tag_at - id_at - 1}x{rest}"),
+        Struct(f"{first}{id_code}{rest}"),
+        bool(transfer.settled),
+    )
 
 
 def take_run(
@@ -99,7 +114,7 @@ def take_run(
 
     An incomplete frame, or one with an invalid size, ends the run.
     """
-    _, _, head, middle, tail, shape = template
+    head, middle, tail, shape = template.head, template.middle, template.tail, template.shape
     payloads: list[bytes] = []
     add, unpack, message_at = payloads.append, shape.unpack_from, shape.size
     length = len(data)
@@ -114,3 +129,40 @@ def take_run(
         add(data[pos + message_at : end])
         pos = end
     return payloads, pos
+
+
+class NumberedRun(NamedTuple):
+    """Deliveries with consecutive ids, and the position after them."""
+
+    first_id: int
+    payloads: list[bytes]
+    end: int
+
+
+def take_numbered(
+    data: bytes, pos: int, template: TransferTemplate, frame_bytes_max: int, count_max: int
+) -> NumberedRun:
+    """The matching frames from `pos` on whose delivery ids are consecutive, up to a number.
+
+    An incomplete frame, or one with an invalid size, ends the run.
+    """
+    head, middle, tail, shape = template.head, template.middle, template.tail, template.numbered
+    payloads: list[bytes] = []
+    add, unpack, message_at = payloads.append, shape.unpack_from, shape.size
+    length, first_id, next_id = len(data), 0, -1
+    last = length - message_at
+    while pos <= last and len(payloads) < count_max:
+        size, first, delivery_id, second, third = unpack(data, pos)
+        end = pos + size
+        if first != head or second != middle or third != tail:
+            break
+        if end > length or not message_at <= size <= frame_bytes_max:
+            break
+        if delivery_id != next_id:
+            if payloads:
+                break
+            first_id = delivery_id
+        add(data[pos + message_at : end])
+        next_id = delivery_id + 1
+        pos = end
+    return NumberedRun(first_id, payloads, pos)

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from pumphouse.amqp.connection import Connection
-from pumphouse.amqp.events import FRAMES_HANDLED, Delivered, Event
+from pumphouse.amqp.events import FRAMES_HANDLED, Delivered, Event, RunReceived
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import Attach, Error
 from pumphouse.errors import AmqpError, RemoteProtocolError
@@ -74,6 +74,10 @@ class HubLink:
 
     def on_delivery(self, delivered: Delivered) -> Iterator[None] | None:
         """Handle a delivery that has arrived; returns the steps of longer work, if any."""
+        return None
+
+    def on_run(self, run: RunReceived) -> Iterator[None] | None:
+        """Handle a run of deliveries in the same way."""
         return None
 
     def send_slice(self) -> bool:

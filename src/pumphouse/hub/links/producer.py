@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
 
-from pumphouse.amqp.events import Delivered
+from pumphouse.amqp.events import Delivered, RunReceived
 from pumphouse.amqp.links import ReceiverLink
+from pumphouse.amqp.messages import SINGLE_FORMAT
 from pumphouse.amqp.performatives import Attach, Error
 from pumphouse.errors import AmqpError, RemoteProtocolError
 from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.annotations import (
     STEP_BYTES,
     Batch,
+    EventGroup,
     check_event_count,
     check_growth,
     parse_in_steps,
+    parse_run,
 )
 from pumphouse.hub.limits.sections import SectionShapes
+from pumphouse.hub.links.event_runs import RunOutcome, share_of_all, share_out
 from pumphouse.hub.links.link import (
     HubLink,
     LinkConnection,
@@ -71,6 +77,7 @@ def open_producer_link(
         properties=attach.properties,
     )
     link.keep_granting(SENDER_CREDIT)
+    link.take_numbered_runs()
     return ProducerLink(connection, link, hub, address, partition)
 
 
@@ -140,22 +147,84 @@ class ProducerLink(HubLink):
         # Without the payload, so that it is not held twice while the batch waits for the disk.
         receipt = without_payload(delivered)
         self.link.pending += 1
-        events, size, on_append = batch.event_count, delivered.size, namespace.on_append
+
+        def done(failure: AmqpError | None) -> None:
+            if self.link.finish_delivery():
+                self.connection.request_flush()
+            if failure is None:
+                self.settle(receipt, None)
+            else:
+                self.reject(receipt, failure)
+
+        self.append(partition, batch, delivered.size, done)
+
+    def append(
+        self,
+        partition: Partition,
+        batch: Batch,
+        size: int,
+        done: Callable[[AmqpError | None], None],
+    ) -> None:
+        """Store a batch; `done` gets its outcome after it is counted."""
+        namespace = self.connection.namespace
+        events, on_append = batch.event_count, namespace.on_append
         began_s = namespace.clock.monotonic() if on_append is not None else 0.0
 
         def committed(failure: AmqpError | None) -> None:
-            if self.link.finish_delivery():
-                self.connection.request_flush()
             if failure is None:
                 partition.events_received += events
                 partition.bytes_received += size
                 if on_append is not None:
                     on_append(self.hub.name, namespace.clock.monotonic() - began_s)
+            done(failure)
+
+        namespace.publish(partition, batch, self.publisher, committed)
+
+    # -- runs of single events --------------------------------------------------------------------
+
+    def on_run(self, run: RunReceived) -> Iterator[None] | None:
+        return self.store_run(run)
+
+    def store_run(self, run: RunReceived) -> Iterator[None]:
+        """Store the events of a run together, or one by one if each is judged by itself."""
+        groups = None
+        if self.publisher is None and self.connection.namespace.meter is None:
+            groups = yield from parse_valid_run(run, self.shapes)
+        if groups is None:
+            for delivered in run.deliveries():
+                if self.link.attached:
+                    yield from self.store(delivered)
+                    yield
+        elif self.link.attached:
+            self.publish_run(run, groups)
+
+    def publish_run(self, run: RunReceived, groups: list[EventGroup]) -> None:
+        if self.partition is not None:
+            shares = {self.partition: share_of_all(run, groups)}
+        else:
+            shares = share_out(run, groups, self.hub.choose)
+        self.link.pending += len(run.payloads)
+        outcome = RunOutcome(self, run, len(shares))
+        for partition, share in shares.items():
+            self.append(partition, Batch(share.groups), share.size, partial(outcome.add, share.ids))
+
+    def finish_run(
+        self, first_id: int, count: int, settled: bool, failures: dict[int, AmqpError]
+    ) -> None:
+        """Send the outcomes of a run."""
+        if self.link.finish_delivery(count):
+            self.connection.request_flush()
+        if not failures:
+            if not settled and self.link.attached:
+                self.link.session.accept(first_id, first_id + count - 1)
+                self.connection.request_flush()
+            return
+        for number in range(first_id, first_id + count):
+            receipt = Delivered(self.link, number, SINGLE_FORMAT, settled, b"", 0)
+            if (failure := failures.get(number)) is None:
                 self.settle(receipt, None)
             else:
                 self.reject(receipt, failure)
-
-        namespace.publish(partition, batch, self.publisher, committed)
 
     def close_overrun(self) -> None:
         """Detach a producer that ignores its credit."""
@@ -192,6 +261,15 @@ class ProducerLink(HubLink):
 
     def on_closed(self) -> None:
         self.hub.senders.discard(self)
+
+
+def parse_valid_run(
+    run: RunReceived, shapes: SectionShapes
+) -> Generator[None, None, list[EventGroup] | None]:
+    """The events of a run; None if one of them is malformed or refused."""
+    with suppress(AmqpError, RemoteProtocolError):
+        return (yield from parse_run(run.payloads, shapes))
+    return None
 
 
 def without_payload(delivered: Delivered) -> Delivered:
