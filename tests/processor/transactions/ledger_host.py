@@ -1,7 +1,8 @@
 """A host with a ledger in PostgreSQL, as a process of its own.
 
 With KILL_AT=n it kills itself at the n-th statement of its transfers: before it is sent or, with
-KILL_AFTER, after the server has got it and before the response is read.
+KILL_AFTER, after the server has got it and before the response is read. With STOP_AT=n it suspends
+itself there instead, with STOP_AT=0 before its first transaction: a zombie, if it continues later.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ OF_HANDLERS: set[object] = set()  # the connection of the transfer in hand
 LEASES = PartitionManagerOptions(lease_duration_s=3, renew_interval_s=1)
 
 
-def kill_at(count: int, *, after: bool) -> None:
-    """Die at a statement of a handler's transaction; those of leases do not count."""
+def kill_at(count: int, *, after: bool, by: signal.Signals = signal.SIGKILL) -> None:
+    """Die or stop at a statement of a handler's transaction; those of leases do not count."""
     left = count
     wait = psycopg.AsyncConnection.wait
 
@@ -31,11 +32,11 @@ def kill_at(count: int, *, after: bool) -> None:
         nonlocal left
         is_counted = self in OF_HANDLERS
         left -= is_counted
-        if is_counted and left <= 0:
+        if is_counted and left == 0:
             if after:
                 gen.send(None)  # sends the statement, and waits for the response
                 self.pgconn.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), by)
         return await wait(self, gen, *more, **options)
 
     psycopg.AsyncConnection.wait = counted  # type: ignore[method-assign]
@@ -44,6 +45,8 @@ def kill_at(count: int, *, after: bool) -> None:
 async def main(url: str, schema: str, connection: str, name: str) -> None:
     async def transfer(context: PartitionContext, event: Event) -> None:
         """Move one coin. Nothing here notices an event that is handled twice."""
+        if os.environ.pop("STOP_AT", "") == "0":
+            os.kill(os.getpid(), signal.SIGSTOP)
         debtor, creditor = event.body.decode().split()
         async with context.transaction() as database:
             OF_HANDLERS.add(database)
@@ -60,7 +63,8 @@ async def main(url: str, schema: str, connection: str, name: str) -> None:
             # The checkpoint and the commit follow.
         OF_HANDLERS.clear()
 
-    async with PostgresStore(url, schema=schema) as store:
+    # A zombie keeps the locks of its transaction for no longer than its lease.
+    async with PostgresStore(url, schema=schema, transaction_idle_s=3) as store:
         host = EventProcessorHost(name, connection, store=store, partition_manager_options=LEASES)
         await host.start(transfer)
         await asyncio.Event().wait()
@@ -69,4 +73,6 @@ async def main(url: str, schema: str, connection: str, name: str) -> None:
 if __name__ == "__main__":
     if "KILL_AT" in os.environ:
         kill_at(int(os.environ["KILL_AT"]), after="KILL_AFTER" in os.environ)
+    if "STOP_AT" in os.environ:
+        kill_at(int(os.environ["STOP_AT"]), after="KILL_AFTER" in os.environ, by=signal.SIGSTOP)
     asyncio.run(main(*sys.argv[1:]))
