@@ -21,6 +21,7 @@ from pumphouse.telemetry.health import LIVE, READY, HealthChecks, LoopCheck
 from pumphouse.telemetry.server import (
     CONNECTIONS_MAX,
     REQUEST_S,
+    BoundedServer,
     SharedPage,
     TelemetryServer,
     _Handler,
@@ -184,6 +185,17 @@ def test_waiting_requests_share_a_page() -> None:
         thread.join(30)
     assert sorted(results) == [b"1", *[b"2"] * 7]  # a page that was begun before is not reused
     assert page() == b"3"
+
+
+def test_an_idle_server_sleeps_and_closes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumphouse.telemetry.server.TURN_S", 60.0)
+    turns: list[None] = []
+    monkeypatch.setattr(BoundedServer, "service_actions", lambda server: turns.append(None))
+    began_s = time.monotonic()
+    with serve_health(0) as server:
+        assert get(server, "/livez") == (200, "ok\n")
+    assert time.monotonic() - began_s < 30
+    assert len(turns) <= 2  # after the request, and at the end
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
+from socket import AF_INET, AF_INET6, SHUT_RDWR, create_connection, socket
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +20,8 @@ from typing import Any, Self
 from pumphouse.errors import OptionError
 from pumphouse.telemetry.health import CHECKS, LIVE, READY, HealthChecks
 
+# Between two looks at the deadlines. Each wakes this thread and takes the interpreter from others.
+TURN_S = 1.0
 REQUEST_S = 5.0  # for each read and write of a connection
 CONNECTIONS_MAX = 16  # further ones are closed: a scraper and a probe need two
 PORT_MAX = 65535
@@ -81,7 +83,7 @@ class TelemetryServer:
                 "choose another address, another port, or port 0 for any free one"
             ) from None
         self.port: int = self._server.server_address[1]
-        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread = Thread(target=self._server.serve, daemon=True)
         self._thread.start()
 
     @property
@@ -101,9 +103,9 @@ class TelemetryServer:
         self.close()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
         self._thread.join(REQUEST_S)
+        self._server.server_close()
 
     def _page(self, path: str, host: str) -> Page:
         if not is_own_name(host, self._host):
@@ -172,10 +174,24 @@ class BoundedServer(ThreadingHTTPServer):
         clock: Callable[[], float],
     ) -> None:
         self.page, self._clock = page, clock
+        self._is_closing = False
+        self.timeout = TURN_S
         self._lock = Lock()
         self._open: dict[socket, float] = {}  # and when each was accepted, the oldest first
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
         super().__init__(address, handler)
+
+    def serve(self) -> None:
+        """Handle requests until `stop` is called. An idle server costs one short turn a second."""
+        while not self._is_closing:
+            self.handle_request()
+            self.service_actions()
+
+    def stop(self) -> None:
+        self._is_closing = True
+        host, port = self.server_address[:2]
+        with suppress(OSError), create_connection((str(host), port), TURN_S):
+            """`serve` waits for a connection: it need not wait for its next turn."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -185,7 +201,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Called several times a second: end the connections whose deadline has passed."""
+        """End the connections whose deadline has passed."""
         now_s = self._clock()
         with self._lock:
             late = [each for each, since_s in self._open.items() if now_s - since_s > REQUEST_S]
