@@ -66,7 +66,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "checks": ".",
         "handling": ". checks recording",
         "hosting": ". checks handling health",
-        "health": ".",
+        "health": ". handling",
         "recording": ".",
     },
     "spark": {

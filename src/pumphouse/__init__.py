@@ -96,6 +96,7 @@ if TYPE_CHECKING:
         DeadLetterHub as DeadLetterHub,
     )
     from pumphouse.processor.fixed import FixedPartitionProcessor as FixedPartitionProcessor
+    from pumphouse.processor.handling.key_order import Concurrency as Concurrency
     from pumphouse.processor.host import (
         CloseReason as CloseReason,
         EventProcessor as EventProcessor,
@@ -152,6 +153,7 @@ _NAMES_OF_MODULE = {
     "pumphouse.leases.stores.sqlite.store": "SqliteStore",
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",
+    "pumphouse.processor.handling.key_order": "Concurrency",
     "pumphouse.processor.host": "CloseReason EventProcessor EventProcessorHost PartitionContext",
     "pumphouse.processor.hosting.group": "ProcessorGroup",
     "pumphouse.processor.options": (

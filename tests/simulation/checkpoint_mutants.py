@@ -39,7 +39,7 @@ def a_finally_block_checkpoints_the_failed_batch(patch: Patch) -> None:
     """
 
     def covered(self: Progress) -> Event | None:
-        return self._in_hand or self.handled
+        return self.last_in_hand or self.handled
 
     def freed(self: Batches) -> None:
         if self._entered and not self._left and self._loop is not None:
@@ -57,7 +57,7 @@ def an_event_in_hand_covers_its_batch(patch: Patch) -> None:
 
     def begin(self: Progress, events: list[Event]) -> None:
         original(self, events)
-        self._in_hand = self.last
+        self._in_hand = [] if self.last is None else [self.last]
 
     patch.setattr(Progress, "begin", begin)
 

@@ -75,7 +75,7 @@ def a_stale_listing_after_a_refusal_is_trusted(patch: Patch) -> None:
 @mutant("I5")
 def checkpoint_of_undelivered_events(patch: Patch) -> None:
     """Received events count as handled."""
-    original = PartitionClient._next
+    original = PartitionClient.next_batch
 
     async def following(self: PartitionClient) -> list[Event] | None:
         batch = await original(self)
@@ -83,7 +83,7 @@ def checkpoint_of_undelivered_events(patch: Patch) -> None:
             self._checkpoint.add(batch)
         return batch
 
-    patch.setattr(PartitionClient, "_next", following)
+    patch.setattr(PartitionClient, "next_batch", following)
 
 
 @mutant("I5", face="push")

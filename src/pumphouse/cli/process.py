@@ -108,6 +108,14 @@ CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
     help="Maximum number of events per call.",
 )
 @click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Maximum number of calls at once for each partition. Above 1, a call gets events of one "
+    "partition key, in order.",
+)
+@click.option(
     "--retries",
     type=click.IntRange(0),
     default=3,
@@ -176,6 +184,7 @@ def process(
     every: CheckpointPolicy,
     start: Position,
     batch: int,
+    concurrency: int,
     retries: int,
     dead_letter: str | None,
     interval: float | None,
@@ -192,8 +201,9 @@ def process(
     """Run the function HANDLER of MODULE on every partition of this host, until Ctrl-C.
 
     The handler is called with a partition (`partition.id`) and a list of events, one call at a time
-    per partition. A coroutine function is awaited; a plain function runs in a thread. Hosts that
-    run the same command with the same --store share the partitions.
+    per partition, or per partition key with --concurrency. A coroutine function is awaited; a plain
+    function runs in a thread. Hosts that run the same command with the same --store share the
+    partitions.
     """
     from pumphouse.processor.options import DEAD_LETTER, STOP, PoisonPolicy, ProcessorOptions
 
@@ -210,6 +220,7 @@ def process(
         checkpoints=every,
         poison=PoisonPolicy(retries=retries, then=DEAD_LETTER if dead_letter else STOP),
         handler_threads=handler_threads,
+        concurrency=concurrency,
         handler_timeout_s=handler_timeout,
         on_handler_timeout=on_handler_timeout,
         stop_s=stop_timeout,

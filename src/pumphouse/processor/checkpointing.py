@@ -22,7 +22,7 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreError
 from pumphouse.events import Event
@@ -44,19 +44,84 @@ def current_caller() -> object:
         return threading.get_ident()
 
 
-class Progress:
+class Marks(Protocol):
     """How far a partition client has handed out events, and how far they were handled."""
 
+    last: Event | None  # the last event that was handed out
+    handled: Event | None  # this event and all before it were handled
+
+    def mark_handled(self, events: list[Event]) -> list[Event]:
+        """These events were handled; returns those that `handled` has passed with them."""
+
+    def is_handled(self, event: Event) -> bool:
+        """Whether the event was marked as handled."""
+
+    def covering(self, events: list[Event]) -> Event | None:
+        """What `handled` would be if these events, which a handler has, were handled too."""
+
+    def reached(self, event: Event, events: list[Event]) -> Event | None:
+        """How far a checkpoint at this event may go, if a handler with these events requests it."""
+
+
+class SerialMarks:
+    """One handler at a time, and everything in order."""
+
     def __init__(self) -> None:
-        self.last: Event | None = None  # the last event that was handed out
-        self.handled: Event | None = None  # the last event that was handled
-        self._in_hand: Event | None = None  # the last event of those that a handler has now
+        self.last: Event | None = None
+        self.handled: Event | None = None
+
+    def mark_handled(self, events: list[Event]) -> list[Event]:
+        if not events:
+            return []
+        if self.handled is None:
+            unmarked = events
+        else:
+            reached = sequence_of(self.handled)
+            unmarked = [event for event in events if sequence_of(event) > reached]
+        self.handled = unmarked[-1] if unmarked else self.handled
+        return unmarked
+
+    def is_handled(self, event: Event) -> bool:
+        return self.handled is not None and sequence_of(event) <= sequence_of(self.handled)
+
+    def covering(self, events: list[Event]) -> Event | None:
+        return events[-1]
+
+    def reached(self, event: Event, events: list[Event]) -> Event | None:
+        """The caller vouches for all events up to this one."""
+        return event
+
+
+class Progress:
+    """What one handler has in hand, and the marks of its partition."""
+
+    def __init__(self, marks: Marks | None = None) -> None:
+        self._marks = SerialMarks() if marks is None else marks
+        self._in_hand: list[Event] = []  # the events that a handler has now
         self._handler: object = None  # the task or the thread that has them
         self._task: object = None  # the task that got them
 
+    @property
+    def last(self) -> Event | None:
+        """The last event that was handed out."""
+        return self._marks.last
+
+    @last.setter
+    def last(self, event: Event | None) -> None:
+        self._marks.last = event
+
+    @property
+    def handled(self) -> Event | None:
+        """The last event that was handled, and all before it."""
+        return self._marks.handled
+
+    @property
+    def last_in_hand(self) -> Event | None:
+        return self._in_hand[-1] if self._in_hand else None
+
     def begin(self, events: list[Event]) -> None:
         """The task that runs now gets these events."""
-        self._in_hand = events[-1] if events else None
+        self._in_hand = events
         self._task = self._handler = current_caller()
 
     def enter_thread(self) -> None:
@@ -69,19 +134,14 @@ class Progress:
 
     def end(self) -> None:
         """No handler has events now: it has returned or raised."""
-        self._in_hand = None
+        self._in_hand = []
 
     def mark_handled(self, events: list[Event]) -> list[Event]:
         """These events were handled; returns those that were not handled before."""
-        if not events:
-            return []
-        if self.handled is None:
-            unmarked = events
-        else:
-            reached = sequence_of(self.handled)
-            unmarked = [event for event in events if sequence_of(event) > reached]
-        self.handled = unmarked[-1] if unmarked else self.handled
-        return unmarked
+        return self._marks.mark_handled(events)
+
+    def is_handled(self, event: Event) -> bool:
+        return self._marks.is_handled(event)
 
     @property
     def is_in_handler(self) -> bool:
@@ -103,9 +163,13 @@ class Progress:
 
     def covered(self) -> Event | None:
         """The last event that a checkpoint without an argument covers, for this caller."""
-        if self._in_hand is None or not self.is_in_handler or sys.exc_info()[1] is not None:
+        if not self._in_hand or not self.is_in_handler or sys.exc_info()[1] is not None:
             return self.handled
-        return self._in_hand
+        return self._marks.covering(self._in_hand)
+
+    def reached(self, event: Event) -> Event | None:
+        """How far a checkpoint at this event goes, for this caller."""
+        return self._marks.reached(event, self._in_hand if self.is_in_handler else [])
 
 
 class PartitionCheckpoint:
@@ -199,12 +263,20 @@ class PartitionCheckpoint:
         A batch that is handled again requests its checkpoints again: the furthest one counts.
         """
         async with self._write_lock:
-            event = self._request(event)
+            event, before = self._request(event), self._pending
             await self._advance(event)
             self._written, self._written_s = event, self._clock.monotonic()
         self._host.reporter.recovered("checkpoint_failed", self._term.partition)
-        if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
+        self._remove_pending(event, before)
+
+    def _remove_pending(self, written: Event, before: Pending | None) -> None:
+        """What was pending before the write, and is written. Handlers may continue meanwhile."""
+        pending, reached = self._pending, sequence_of(written)
+        if pending is None or sequence_of(pending.last) <= reached:
             self._pending = None
+        elif self._options.key_order and before and sequence_of(before.last) <= reached:
+            left = pending.events - before.events
+            self._pending = Pending(pending.last, left, self._clock.monotonic())
 
     @asynccontextmanager
     async def transaction(self, event: Event) -> AsyncGenerator[Any, None]:

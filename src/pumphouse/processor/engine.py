@@ -233,7 +233,7 @@ class Engine:
         caller = asyncio.current_task()
         self.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
         # Shielded: if the caller is cancelled, the engine still stops.
-        serving = caller in [supervisor.task for supervisor in self._supervisors.values()]
+        serving = any(served.is_served_by(caller) for served in self._supervisors.values())
         if not serving and await asyncio.shield(self._ending):
             await self.wait()
 

@@ -2,7 +2,7 @@
 
 A coroutine function is awaited. A plain function runs in one of a few threads, so that a long
 computation delays neither renewals nor other partitions. Either way there is one call at a time per
-partition.
+partition, or with concurrency (handling/concurrent.py) per key.
 
     Engine -> Handling.serve -> your handler
               ^^^^^^^^ this module  -> dead letters, reporter
@@ -39,11 +39,13 @@ from pumphouse.errors import (
 )
 from pumphouse.events import Event
 from pumphouse.processor.dead_letters import DeadLetter, DeadLetters
+from pumphouse.processor.handling.concurrent import ConcurrentServing
 from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, in_thread, is_async
 from pumphouse.processor.options import (
     DEAD_LETTER,
     SKIP,
     STOP,
+    STOP_KEY,
     PoisonPolicy,
     ProcessorOptions,
 )
@@ -88,7 +90,7 @@ class Handling:
             )
         self._handler, self._policy, self._reporter = handler, options.poison, reporter
         self._dead_letters, self._group, self._host = dead_letters, group, host
-        self._rng = rng or Random()
+        self._rng, self._options = rng or Random(), options
         self._threads = (
             None
             if is_async(handler)
@@ -98,6 +100,10 @@ class Handling:
     async def serve(self, partition: PartitionClient) -> None:
         """Handle the batches of a partition while we serve it. For `Engine(..., serve=)`."""
         partition.calls.use(CALL)
+        if partition.order is not None:
+            serving = ConcurrentServing(partition, partition.order, self.handle, self._options)
+            await serving.run()
+            return
         async with aclosing(partition.batches()) as batches:
             async for batch in batches:
                 try:
@@ -184,7 +190,7 @@ class Handling:
     async def _one_by_one(self, partition: PartitionClient, batch: list[Event]) -> None:
         """Handle the events one at a time, and apply the policy only to those that fail."""
         for event in batch:
-            if partition.reason is not None:  # a stop does not wait for the rest of the batch
+            if partition.must_stop:  # a stop does not wait for the rest of the batch
                 raise PartitionEnded
             raised = await self._try(partition, [event], 0)
             if raised is not None:
@@ -202,7 +208,7 @@ class Handling:
             partition.poison = poison
         # Reported here: the event processor is closed when the supervisor gets the exception.
         self._reporter.poisoned(partition.id, poison, then)
-        if partition.poison is poison:
+        if partition.poison is poison or then == STOP_KEY:
             raise poison
 
     async def _write_letter(self, partition: PartitionClient, letter: DeadLetter) -> str:
@@ -231,6 +237,7 @@ TOO_LARGE = "too large"
 CONSEQUENCES = {
     TOO_LARGE: "its dead letter is too large, so the partition stops until it is resumed",
     STOP: "the partition stops until it is resumed",
+    STOP_KEY: "its key waits until the partition is resumed",
     SKIP: "it was skipped",
     DEAD_LETTER: "it went to the dead letters",
 }

@@ -116,7 +116,7 @@ class EventProcessorHost:
         self._handling: Handling | None = None
         self._threads: DaemonThreads | None = None
         self._callbacks: CallbackThreads | None = None
-        self._thread_calls: dict[str, ThreadCall] = {}  # the last call of each partition
+        self._thread_calls: dict[str, list[ThreadCall]] = {}  # the last calls of each partition
 
     def __repr__(self) -> str:
         if self._engine is None:
@@ -353,15 +353,15 @@ class EventProcessorHost:
             return
         assert self._threads is not None
         call = ThreadCall(method, *args, timer=context.partition)
-        self._thread_calls[context.partition_id] = call
+        calls = self._thread_calls.get(context.partition_id, [])
+        self._thread_calls[context.partition_id] = [*(each for each in calls if each.runs), call]
         result = await in_thread(self._threads, call)
         if inspect.isawaitable(result):
             await result
 
     def _is_in_thread(self, partition: str) -> bool:
         """Whether a plain method still runs in its thread, though its caller was cancelled."""
-        call = self._thread_calls.get(partition)
-        return call is not None and call.runs
+        return any(call.runs for call in self._thread_calls.get(partition, []))
 
     # -- errors -----------------------------------------------------------------------------------
 

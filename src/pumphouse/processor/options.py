@@ -26,13 +26,14 @@ from pumphouse.processor.checks.values import (
     check_type,
     check_whole,
 )
+from pumphouse.processor.handling.key_order import AHEAD_EVENTS_MAX, Concurrency, KeyOrder
 
 Starts = Mapping[str, Position] | Callable[[str], Position]
 NO_STARTS: Mapping[str, Position] = MappingProxyType({})
 
 PREFETCH_BYTES_TOTAL = 256 * 1024 * 1024
-STOP, SKIP, DEAD_LETTER = "stop", "skip", "dead-letter"
-POISON_ENDS = (STOP, SKIP, DEAD_LETTER)
+STOP, SKIP, DEAD_LETTER, STOP_KEY = "stop", "skip", "dead-letter", "stop-key"
+POISON_ENDS = (STOP, SKIP, DEAD_LETTER, STOP_KEY)
 
 GIVE_UP_S = 300.0  # long enough to create a hub again, or to replace a key
 
@@ -70,6 +71,19 @@ def _check_shared(
     check_type("poison", options.poison, PoisonPolicy, f"PoisonPolicy(then={SKIP!r})")
     check_choice("on_handler_timeout", options.on_handler_timeout, TIMEOUT_ACTIONS)
     _check_on_expired(options.on_expired)
+    if as_concurrency(options.concurrency).handlers == 1 and options.poison.then == STOP_KEY:
+        raise OptionError(
+            f"PoisonPolicy(then={STOP_KEY!r}) needs concurrency above 1 "
+            f"(got {options.concurrency!r}): one handler at a time stops its partition"
+        )
+
+
+def as_concurrency(value: int | Concurrency) -> Concurrency:
+    """The option as the user may write it: a number of handlers, or all settings."""
+    if isinstance(value, Concurrency):
+        return value
+    check_whole("concurrency", value, 1)
+    return Concurrency(value, ahead_events_max=max(value, AHEAD_EVENTS_MAX))
 
 
 def _check_checkpoints(policy: CheckpointPolicy) -> None:
@@ -82,8 +96,9 @@ class PoisonPolicy:
 
     The batch is retried `retries` times, after delays that double from `first_s` to `most_s`. If
     it still fails, its events are retried one by one. `then` applies to those that fail: `stop` the
-    partition (the host keeps it, but does not read it until `resume`), `skip` the event, or
-    `dead-letter` it. Each such event is reported.
+    partition (the host keeps it, but does not read it until `resume`), `skip` the event,
+    `dead-letter` it, or with concurrency `stop-key`: its key waits until `resume`, and other keys
+    continue as far as the buffer allows. Each such event is reported.
     """
 
     retries: int = 3
@@ -148,8 +163,10 @@ class ProcessorOptions:
     # releases the partition: another host takes it over, though the handler may still run.
     on_handler_timeout: str = REPORT
     # For plain functions, which would block the event loop. A thread starts only when all others
-    # are busy, so there are at most as many as owned partitions.
+    # are busy, so there are at most as many as owned partitions, times their concurrency.
     handler_threads: int = 32
+    # How many handlers a partition may have at once. Events of one key are handled in order.
+    concurrency: int | Concurrency = 1
     poison: PoisonPolicy = PoisonPolicy()
     checkpoints: CheckpointPolicy = CheckpointPolicy()
     on_expired: OnExpired = REPORT  # when retention has passed the checkpoint
@@ -194,6 +211,12 @@ class ProcessorOptions:
             )
 
     @property
+    def key_order(self) -> Concurrency | None:
+        """How several handlers share a partition; None: one at a time."""
+        concurrency = as_concurrency(self.concurrency)
+        return None if concurrency.handlers == 1 else concurrency
+
+    @property
     def granted_s(self) -> float:
         """The longest time an owner gets to finish its batch."""
         return self.lease_s if self.hand_off_s is None else self.hand_off_s
@@ -210,6 +233,13 @@ class ProcessorOptions:
             check_position(f"the start of partition {partition}", position)
             return position
         return self.starts.get(partition, self.start)
+
+
+def key_order(options: ProcessorOptions) -> KeyOrder | None:
+    """The order of events of one partition client; None: one handler at a time."""
+    if (concurrency := options.key_order) is None:
+        return None
+    return KeyOrder(concurrency, options.batch_events_max, options.batch_bytes_max)
 
 
 # The defaults of the official processors: fewer store calls, but a crash is noticed later.
@@ -252,6 +282,7 @@ class EventProcessorOptions:
     prefetch_bytes_total: int = PREFETCH_BYTES_TOTAL  # of all hosts of the process
     on_expired: OnExpired = REPORT  # when retention has passed the checkpoint
     give_up_s: float | None = GIVE_UP_S  # of a deleted hub or a rejected key; None: never
+    concurrency: int | Concurrency = 1  # handlers of a partition at once, in order for each key
 
     def __post_init__(self) -> None:
         _check_sizes(self, "max_batch_size", "prefetch_count")
@@ -318,6 +349,7 @@ def host_engine_options(
         prefetch_bytes_total=events.prefetch_bytes_total,
         on_expired=events.on_expired,
         give_up_s=events.give_up_s,
+        concurrency=events.concurrency,
     )
 
 
@@ -348,6 +380,7 @@ class FixedPartitionOptions:
     # Write what was handled when the processor stops. None: as should_checkpoint.
     checkpoint_on_stop: bool | None = None
     give_up_s: float | None = GIVE_UP_S  # of a deleted hub or a rejected key; None: never
+    concurrency: int | Concurrency = 1  # handlers of a partition at once, in order for each key
 
     def __post_init__(self) -> None:
         check_position("start", self.start)
@@ -382,6 +415,7 @@ class FixedPartitionSettings(TypedDict, total=False):
     on_expired: OnExpired
     checkpoint_on_stop: bool | None
     give_up_s: float | None
+    concurrency: int | Concurrency
 
 
 def fixed_engine_options(fixed: FixedPartitionOptions, partitions: int) -> ProcessorOptions:
@@ -407,4 +441,5 @@ def fixed_engine_options(fixed: FixedPartitionOptions, partitions: int) -> Proce
         prefetch_bytes_total=fixed.prefetch_bytes_total,
         on_expired=fixed.on_expired,
         give_up_s=fixed.give_up_s,
+        concurrency=fixed.concurrency,
     )

@@ -21,19 +21,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
-    asynccontextmanager,
     nullcontext,
     suppress,
 )
 from typing import Any, Protocol
 
 from pumphouse.errors import (
-    AmqpError,
-    HandlerStuck,
     OptionError,
     OwnershipLost,
     PoisonEvent,
@@ -44,13 +41,17 @@ from pumphouse.events import Event
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.checkpointing import PartitionCheckpoint, Progress
+from pumphouse.processor.checks.continuity import is_unknown_position
 from pumphouse.processor.handling.batches import Batches
+from pumphouse.processor.handling.calls import HandlerCalls
 from pumphouse.processor.handling.timer import HandlingTimer
+from pumphouse.processor.options import key_order
 from pumphouse.processor.plan import backoff
 from pumphouse.processor.recording.recorder import LEFT_LOOP, LOOP
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason
 
 RECEIVE_S = 60.0  # one wait for events; it ends early when there is anything to do
+SERIAL = "needs concurrency=1"
 RECOVERY_S = 1.0  # the first wait after a failure: a response, even without events, ends it
 
 
@@ -77,16 +78,13 @@ class PartitionClient:
     ) -> None:
         self.start_checkpoint = start_checkpoint  # as stored at the start, stamped by us
         self.batches_handed_out = 0
-        self.attempts = 0  # calls of the handler, with retries
         self.poison: PoisonEvent | None = None  # the event that has stopped the partition
         self._host, self._term, self._source = host, term, source
         self._clock, self._options = host.clock, host.options
         self._unpaused = asyncio.Event()
         self._unpaused.set()
-        self._progress = Progress()
-        self._timer = HandlingTimer(host.clock)
-        self._handler: asyncio.Timeout | None = None  # around the call of a handler
-        self._in_thread = False  # the handler is a plain function
+        self.order = key_order(host.options)  # None: one handler at a time
+        self.handlers = HandlerCalls(term.partition, host.clock, self.order)
         self._iterating = False  # `batches` is being iterated
         self._left = asyncio.Event()  # the iteration has ended
         self._failures = 0
@@ -132,53 +130,37 @@ class PartitionClient:
 
     def in_hand_for_s(self) -> float:
         """Seconds for which the current batch is being handled; 0 if there is none."""
-        return self._timer.elapsed_s
+        return max(call.timer.elapsed_s for call in self.handlers.all)
 
     def coroutine_s(self) -> float:
         """Seconds of the longest batch that a coroutine had since the last call of this."""
-        return self._timer.longest_coroutine_s()
+        return max(call.timer.longest_coroutine_s() for call in self.handlers.all)
 
-    def handler_waits(self) -> None:
-        """The handler waits for a free thread: this is not counted as handling."""
-        self._timer.stop()
-        self._in_thread = True
+    def handler_waits(self) -> None:  # these three are for ThreadCall; see HandlerCall
+        self.handlers.current.waits()
 
     def handler_starts(self) -> None:
-        """The handler runs from now on. Called in its thread."""
-        self._timer.start(in_thread=True)
-        self._progress.enter_thread()
+        self.handlers.current.starts()
 
     def handler_ends(self) -> None:
-        """The handler has returned. Called in its thread."""
-        self._timer.stop()
-        self._progress.leave_thread()
-        self._in_thread = False
+        self.handlers.current.ends()
 
-    @asynccontextmanager
-    async def interruptible(self) -> AsyncGenerator[None, None]:
-        """Run a handler; HandlerStuck if `interrupt_handler` is called meanwhile."""
-        self._handler = asyncio.timeout(None)
-        self._timer.start()
-        self.attempts += 1
-        try:
-            async with self._handler:
-                yield
-            if self._handler.expired():  # it has ended, but it did not raise the cancellation
-                raise handler_stuck(self)
-        except TimeoutError:
-            if not self._handler.expired():
-                raise
-            raise handler_stuck(self) from None
-        finally:
-            self._handler = None
-            self._timer.stop()
+    def interruptible(self) -> AbstractAsyncContextManager[None]:
+        """Run a handler; HandlerStuck if its call is interrupted meanwhile."""
+        return self.handlers.current.interruptible()
 
-    def interrupt_handler(self) -> bool:
-        """Cancel the handler; False if there is none, or if it runs in a thread."""
-        if self._handler is None or self._in_thread:
-            return False
-        self._handler.reschedule(asyncio.get_running_loop().time())
-        return True
+    @property
+    def _progress(self) -> Progress:
+        return self.handlers.current.progress
+
+    @property
+    def _timer(self) -> HandlingTimer:
+        return self.handlers.current.timer
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the rest of the batch in hand is not handled."""
+        return self.reason is not None and not (self.handlers.drain and self.live)
 
     # -- what your code calls ---------------------------------------------------------------------
 
@@ -188,6 +170,8 @@ class PartitionClient:
         If your code keeps the iterator in a variable and leaves the loop early, it must call
         `aclose()`: until then, the last batch counts as being handled.
         """
+        if self.order is not None:
+            raise OptionError(f"batches() {SERIAL}: call run(handler=...) of the processor")
         return Batches(self._enter, self._hand_out, self._batch_handled, self._leave)
 
     def checkpoint(self, event: Event | None = None) -> Coroutine[Any, Any, None]:
@@ -203,8 +187,8 @@ class PartitionClient:
         # A handler that waits for its own checkpoint is not stuck. If another task requests the
         # checkpoint, the handler does not wait for it and may be stuck.
         waiting = self._timer.waiting() if self._progress.is_in_handler else nullcontext()
-        covered = self._progress.covered() if event is None else event
-        return self._write_handed_out(covered, waiting)
+        covered = self._progress.covered() if event is None else self._progress.reached(event)
+        return self._write_handed_out(event or covered, covered, waiting)
 
     def transaction(self, event: Event | None = None) -> AbstractAsyncContextManager[Any]:
         """A transaction of the store, for rows that must be written exactly once.
@@ -212,6 +196,8 @@ class PartitionClient:
         Its end commits what you write with the yielded connection, and the checkpoint after
         `event`, by default the last event in hand. Either both commit, or neither.
         """
+        if self.order is not None:
+            raise OptionError(f"transaction() {SERIAL}: its checkpoint covers events in order")
         event = self._progress.covered() if event is None else event
         if event is None:
             raise OptionError("no event is in hand: call transaction() in a handler")
@@ -223,20 +209,24 @@ class PartitionClient:
         return self._checkpoint.uncommitted(batch)
 
     async def _write_handed_out(
-        self, event: Event | None, waiting: AbstractContextManager[None]
+        self,
+        requested: Event | None,
+        covered: Event | None,
+        waiting: AbstractContextManager[None],
     ) -> None:
-        if event is None:
+        if requested is not None:
+            self._progress.check_handed_out(requested, self.id)
+        if covered is None:
             return  # nothing was handled yet
-        self._progress.check_handed_out(event, self.id)
         with waiting:
-            await self._or_end(self._checkpoint.write_while_owner(event))
+            await self._or_end(self._checkpoint.write_while_owner(covered))
 
     def set_in_hand(self, events: list[Event]) -> None:
         """A handler is about to be called with these events: the batch, or a part of it."""
         self._progress.begin(events)
 
     def set_failed(self) -> None:
-        """The handler has raised: what it had in hand is not handled."""
+        """The handler has raised."""
         self._progress.end()
 
     def mark_handled(self, batch: list[Event]) -> None:
@@ -248,6 +238,12 @@ class PartitionClient:
         unmarked = self._progress.mark_handled(batch)
         self._term.count(len(unmarked))
         self._checkpoint.add(unmarked)
+        if unmarked:
+            self.handlers.passed()
+
+    def is_handled(self, event: Event) -> bool:
+        """Whether this client has marked the event as handled."""
+        return self._progress.is_handled(event)
 
     async def sleep(self, seconds: float) -> bool:
         """Wait, or return early if the partition stops; True if it is still active."""
@@ -261,7 +257,7 @@ class PartitionClient:
         """Wait until this event is set; False if the partition stops first."""
         with suppress(Stopped):
             await self._term.unless_stopped(event.wait())
-        return self._is_active
+        return self.is_active
 
     async def wait_until_left(self) -> None:
         """Wait until the current batch is handled and no other follows; for the pull API."""
@@ -313,6 +309,7 @@ class PartitionClient:
 
     def resume(self) -> None:
         self._unpaused.set()
+        self.handlers.passed()
 
     def discard_pending(self) -> None:
         """Write no checkpoint of what was handled: the hub was re-created."""
@@ -328,8 +325,9 @@ class PartitionClient:
         self._iterating = True
 
     async def _hand_out(self) -> list[Event] | None:
-        batch = await self._next()
+        batch = await self.next_batch()
         if batch is not None:
+            self.handlers.current.batches += 1
             self._timer.start()
             self._progress.begin(batch)
             self.calls.begin(LOOP, batch)
@@ -340,7 +338,7 @@ class PartitionClient:
         self.calls.end(LOOP)
         self._progress.end()
         self.mark_handled(batch)
-        self._host.reporter.recovered("pump_failed", self.id)
+        self.report_progress()
 
     def _leave(self) -> None:
         self._timer.stop()
@@ -351,10 +349,10 @@ class PartitionClient:
 
     # -- the next batch ---------------------------------------------------------------------------
 
-    async def _next(self) -> list[Event] | None:
+    async def next_batch(self) -> list[Event] | None:
         """The next batch that may be handed out; None when the partition ends."""
         requested_s = self._clock.monotonic()
-        while self._is_active:
+        while self.is_active:
             try:
                 batch = await self._receive(requested_s)
                 if self.paused:
@@ -370,7 +368,7 @@ class PartitionClient:
                 await self._reopen(evicted, reported=evicted.epoch != self.epoch)
             except PumphouseError as error:
                 if is_unknown_position(error):  # a new pump reads the checkpoint again
-                    self._failed("receive_failed", error)
+                    self._host.reporter.failed("receive_failed", self.id, error)
                     self.end(StopReason.ERROR)
                 else:
                     await self._reopen(error)
@@ -380,15 +378,31 @@ class PartitionClient:
                     # may have reported a failure that is now over.
                     self._failures, self._has_received = 0, True
                     self._host.reporter.recovered("receive_failed", self.id)
-                if (batch or self._waited_enough(requested_s)) and self._is_active:
-                    self._progress.last = batch[-1] if batch else self.last
+                if (batch or self._waited_enough(requested_s)) and self.is_active:
+                    if self.order is None:
+                        self._progress.last = batch[-1] if batch else self.last
                     self.batches_handed_out += 1
                     return batch
         return None
 
     @property
-    def _is_active(self) -> bool:
+    def is_active(self) -> bool:
+        """Whether more events may be handed out."""
         return self._term.is_active and self._ended is None
+
+    @property
+    def checkpoint_due_in_s(self) -> float:
+        """Seconds until the policy asks for a checkpoint."""
+        return self._checkpoint.due_in_s
+
+    def report_progress(self) -> None:
+        """Events are handled: an earlier failure of this partition is over."""
+        self._host.reporter.recovered("pump_failed", self.id)
+
+    async def write_due_checkpoint(self) -> None:
+        """Write the checkpoint if the policy asks for it."""
+        with suppress(OwnershipLost):
+            await self._or_end(self._checkpoint.write_if_due())
 
     async def _receive(self, requested_s: float) -> list[Event]:
         await self._checkpoint.write_if_due()
@@ -404,11 +418,11 @@ class PartitionClient:
         return max_wait_s is not None and self._clock.monotonic() >= requested_s + max_wait_s
 
     async def _fenced_off(self) -> None:
-        """A later owner has stamped the checkpoint, or it was moved by hand.
+        """A later owner has stamped the checkpoint, or it was moved by hand: the row tells which.
 
-        The row decides who owns the partition. If it is still ours, a new pump starts from the
-        checkpoint that is stored now.
+        If the partition is still ours, a new pump starts from the checkpoint that is stored now.
         """
+        self.handlers.drain = False
         self.end(StopReason.LOST)
         await self._term.confirm()
 
@@ -418,7 +432,7 @@ class PartitionClient:
             return
         self._failures += 1
         if reported:
-            self._failed("receive_failed", error)
+            self._host.reporter.failed("receive_failed", self.id, error)
         await self._source.close()
         await self.sleep(backoff(self._failures, self._options, self._host.rng))
 
@@ -434,16 +448,3 @@ class PartitionClient:
         except OwnershipLost:
             await self._fenced_off()
             raise
-
-    def _failed(self, event: str, error: Exception) -> None:
-        self._host.reporter.failed(event, self.id, error)
-
-
-def is_unknown_position(error: PumphouseError) -> bool:
-    """Whether the hub does not know the position: it was re-created, and we are ahead of it."""
-    return isinstance(error, AmqpError) and error.condition == "com.microsoft:argument-error"
-
-
-def handler_stuck(client: PartitionClient) -> HandlerStuck:
-    sequence = client.last.sequence if client.last is not None else None
-    return HandlerStuck(client.id, client.in_hand_for_s(), sequence)

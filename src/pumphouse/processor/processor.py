@@ -9,6 +9,7 @@
     await processor.run(serve)                  # until cancelled or stopped
 
     Engine -> Processor.run(serve)       -> serve(PartitionClient), one task per partition
+           -> Processor.run(handler=...) -> Handling -> handler(PartitionClient, events)
            -> Processor.partitions       -> PartitionClient -> your own tasks
               ^^^^^^^^^ this module
 
@@ -37,7 +38,9 @@ from pumphouse.processor.checks.values import (
     check_options,
     check_store,
 )
+from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
+from pumphouse.processor.handlers import Handler, Handling
 from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.hosting.environment import read_environment
 from pumphouse.processor.options import ProcessorOptions
@@ -76,6 +79,8 @@ class Processor:
         self._serve: Serve | None = None  # what `run` was called with
         self._consumed = asyncio.Event()  # `run(serve)` or `partitions` was called
         self._entered = False
+        self._handling: Handling | None = None  # of run(handler=...)
+        self._group = group
         self._on_error = on_error
         self._offered: asyncio.Queue[PartitionClient] = asyncio.Queue(OFFERED_MAX)
         self.engine = Engine(
@@ -132,7 +137,13 @@ class Processor:
     def settled(self) -> bool:
         return self.engine.settled
 
-    async def run(self, serve: Serve | None = None) -> None:
+    async def run(
+        self,
+        serve: Serve | None = None,
+        *,
+        handler: Handler | None = None,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
         """Serve every partition that is ours with a call of `serve(partition)`.
 
         Runs until stopped; raises if the processor itself failed. If it is cancelled, it stops the
@@ -140,25 +151,59 @@ class Processor:
         If `serve` raises, `on_error` is called and the partition is served again after a back-off,
         from its checkpoint; other partitions continue. OwnershipLost only ends its partition.
 
-        Without `serve` it waits: something else has to iterate over `partitions()`.
+        With `handler` instead of `serve`, the processor reads the batches, and awaits
+        `handler(partition, events)` with the events of each: a coroutine function, or a plain one,
+        which runs in a thread. It applies the options `poison` and `concurrency`.
+
+        Without both it waits: something else has to iterate over `partitions()`.
         """
+        if serve is not None and handler is not None:
+            raise OptionError("run() got serve and handler: give one of them")
+        if handler is not None:
+            self._serve_with_handler(handler, dead_letters)
         if serve is not None:
             self._serve_with(serve)
         async with AsyncExitStack() as stack:
-            if serve is not None and not self._entered:
+            if (serve or handler) is not None and not self._entered:
                 await stack.enter_async_context(self)
             await self.engine.run()
 
     def _serve_with(self, serve: Serve) -> None:
+        check_function("serve", serve, "partition")
+        self._refuse_concurrency("run(serve)")
+        self._consume(serve, serve)
+
+    def _serve_with_handler(self, handler: Handler, dead_letters: DeadLetters | None) -> None:
+        check_function("handler", handler, "partition", "events")
+        handling = Handling(
+            handler,
+            self.engine.options,
+            self.engine.reporter,
+            dead_letters=dead_letters,
+            group=self._group,
+            host=self.host,
+            rng=self.engine.rng,
+        )
+        self._consume(handling.serve, handler)
+        self._handling = handling
+
+    def _consume(self, serve: Serve, named: object) -> None:
         if self._consumed.is_set():
             raise OptionError(
                 f"the partitions of {self.host} are served already: call run(serve) or "
                 "partitions(), and only one of them"
             )
-        check_function("serve", serve, "partition")
         self._serve = serve
-        self.engine.reporter.name_handler(serve)
+        self.engine.reporter.name_handler(named)
         self._consumed.set()
+
+    def _refuse_concurrency(self, api: str) -> None:
+        if self.engine.options.key_order is not None:
+            raise OptionError(
+                f"{api} handles one batch at a time (got "
+                f"concurrency={self.engine.options.concurrency!r}): use run(handler=...) with a "
+                "function handler(partition, events)"
+            )
 
     async def stop(self) -> None:
         """Finish the current batches, write checkpoints and release all partitions.
@@ -177,6 +222,8 @@ class Processor:
 
     async def _close(self) -> None:
         self._callbacks.close()
+        if self._handling is not None:
+            await self._handling.close()
 
     async def _failed(self, partition: str | None, error: Exception) -> None:
         """Call `on_error`: a plain function runs in a thread and cannot block the event loop."""
@@ -196,6 +243,7 @@ class Processor:
         """Yield each partition when this host claims it, until the processor stops."""
         if self._serve is not None:
             raise OptionError(f"the partitions of {self.host} are served by run(serve) already")
+        self._refuse_concurrency("partitions()")
         self._consumed.set()
         stopped = asyncio.ensure_future(self.engine.wait())
         try:

@@ -31,9 +31,9 @@ from pumphouse.errors import (
 from pumphouse.events import EARLIEST, Event
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint
-from pumphouse.processor.checks.continuity import Continuity
+from pumphouse.processor.checks.continuity import Continuity, is_unknown_position
 from pumphouse.processor.checks.gaps import contiguous
-from pumphouse.processor.partition import PartitionClient, is_unknown_position
+from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import start_position
 from pumphouse.processor.prefetch_budget import PROCESS
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason

@@ -13,19 +13,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from pumphouse.errors import (
     EventsExpired,
-    HandlerStuck,
     OwnershipLost,
     PoisonEvent,
     PumphouseError,
     StoreError,
 )
 from pumphouse.leases.model import BEHIND, PAUSED, STOPPED, STUCK
+from pumphouse.processor.handling.calls import HandlerCall
 from pumphouse.processor.health.states import DelayTrend
 from pumphouse.processor.options import STOP
-from pumphouse.processor.partition import PartitionClient, handler_stuck
+from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Lease, backoff
 from pumphouse.processor.pump import Pump, Serve
 from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason, is_cancelled
@@ -52,7 +53,6 @@ class PartitionSupervisor:
         self._started_s = 0.0  # when the current pump was started
         self._delays = DelayTrend()
         self._accepted: EventsExpired | None = None  # a loss after which it was resumed
-        self._reported: object = None  # the call that was reported as stuck
 
     def __repr__(self) -> str:
         return f"<PartitionSupervisor {self.partition} | {self.term.reason or 'active'}>"
@@ -124,6 +124,10 @@ class PartitionSupervisor:
         An error callback may call this before the pump has ended. It has no effect on a partition
         that is being served.
         """
+        if self.client is not None:
+            self.client.handlers.unpark()
+        if self.client is not None:
+            self.client.handlers.unpark()
         if self._is_stopped or self.client is None:
             for event in ("event_poisoned", "handler_failed"):  # the next one is logged again
                 self.host.reporter.forget(event, self.partition)
@@ -146,6 +150,11 @@ class PartitionSupervisor:
         )
 
     # -- for the engine ---------------------------------------------------------------------------
+
+    def is_served_by(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task calls handlers of the partition."""
+        calls = [] if self.client is None else self.client.handlers.all
+        return task is not None and task in (self.task, *(call.task for call in calls))
 
     @property
     def client(self) -> PartitionClient | None:
@@ -175,7 +184,7 @@ class PartitionSupervisor:
 
     def state(self) -> str:
         """The state that the row reports: stopped, stuck, paused or behind; "" if it is served."""
-        if self._is_stopped:
+        if self._is_stopped or self._is_held_up:
             return STOPPED
         if self.is_stuck or (self._failures >= FAILURES_MAX and not self._has_lasted):
             return STUCK
@@ -184,39 +193,43 @@ class PartitionSupervisor:
         return BEHIND if self._delays.grows else ""
 
     @property
+    def _is_held_up(self) -> bool:
+        """Whether the partition, or a key of it, waits because of an event until it is resumed."""
+        client = self.client
+        return client is not None and (client.poison is not None or client.handlers.has_parked)
+
+    @property
     def is_stuck(self) -> bool:
         """Whether the handler has not returned for too long."""
         client, limit_s = self.client, self.host.options.handler_timeout_s
         return client is not None and limit_s is not None and client.in_hand_for_s() >= limit_s
 
-    def stuck(self) -> HandlerStuck | None:
-        """An error if the handler has not returned for too long; only once per call."""
-        if (client := self.client) is None or not self.is_stuck:
+    def stuck(self) -> HandlerCall | None:
+        """A handler that has not returned for too long; only once per call."""
+        client, limit_s = self.client, self.host.options.handler_timeout_s
+        if client is None or limit_s is None:
             return None
-        if self.attempt == self._reported:
-            return None
-        self._reported = self.attempt
-        return handler_stuck(client)
-
-    @property
-    def attempt(self) -> object:
-        """Identifies the current call of the handler."""
-        client = self.client
-        return client and (client, client.batches_handed_out, client.attempts)
+        for call in client.handlers.all:
+            if call.timer.elapsed_s >= limit_s and call.attempt != call.reported:
+                call.reported = call.attempt
+                return call
+        return None
 
     async def give_up_stuck(self) -> None:
-        """Release the partition though its handler has not returned. A coroutine is cancelled."""
+        """Release the partition though a handler has not returned. Coroutines are cancelled."""
         if (client := self.client) is None:
             return
-        await client.finish(clean=True)
-        await self.host.leases.give_up(self.partition, "stuck")
-        self.term.stop(StopReason.LOST)
-        client.interrupt_handler()
+        if self.term.has_lease:  # not given up already, for another handler
+            await client.finish(clean=True)
+            await self.host.leases.give_up(self.partition, "stuck")
+            self.term.stop(StopReason.LOST)
+        for call in client.handlers.all:
+            call.interrupt()
 
     def why_late(self) -> PumphouseError:
         """Why the pump did not end in time: its handler, or the store."""
         if self.client is not None and self.client.in_hand_for_s() > 0:
-            return handler_stuck(self.client)
+            return max(self.client.handlers.all, key=lambda call: call.timer.elapsed_s).stuck()
         return StoreError(
             f"partition {self.partition} was not given up within the time that stop() allows"
         )

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pumphouse.client.base import HubClient, PartitionProperties, ReaderOptions
-from pumphouse.errors import EventsExpired, PumphouseError
+from pumphouse.errors import AmqpError, EventsExpired, PumphouseError
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint
 from pumphouse.processor.checks.gaps import (
@@ -160,3 +160,8 @@ async def decide(policy: OnExpired, error: EventsExpired) -> str:
         error.add_note(f"on_expired must return None, {REPORT!r} or {FAIL!r} (got {answer!r})")
         raise error
     return answer or REPORT
+
+
+def is_unknown_position(error: PumphouseError) -> bool:
+    """Whether the hub does not know the position: it was re-created, and we are ahead of it."""
+    return isinstance(error, AmqpError) and error.condition == "com.microsoft:argument-error"

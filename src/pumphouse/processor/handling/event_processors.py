@@ -98,7 +98,6 @@ class OneByOne:
     ) -> None:
         self._on_message, self._on_error = on_message, on_error
         self._call, self._call_on_error = call, call_on_error
-        self._handled = -1  # the last sequence number that was handled
 
     async def open(self, context: PartitionContext) -> None:
         """Each call is recorded on its own."""
@@ -109,17 +108,16 @@ class OneByOne:
 
     async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
         for event in messages:
-            if event.sequence is not None and event.sequence <= self._handled:
+            if context.partition.is_handled(event):
                 continue
             if not context.partition.live:  # the lease may expire between two events
                 raise OwnershipLost(context.partition_id, context.epoch)
-            if context.partition.reason is not None:  # a stop does not wait for the whole batch
+            if context.partition.must_stop:  # a stop does not wait for the whole batch
                 raise PartitionEnded
             context.at = event
             context.partition.set_in_hand([event])
             with context.partition.calls.calling(EVENT, [event]):
                 await self._call(context, self._on_message, context, event)
-            self._handled = self._handled if event.sequence is None else event.sequence
             context.partition.mark_handled([event])
 
     async def process_error(self, context: PartitionContext, error: Exception) -> None:

@@ -98,6 +98,11 @@ class KeyOrder:
         return min(free, len(self._ready) + len(self._unordered))
 
     @property
+    def handlers(self) -> int:
+        """The most calls at once."""
+        return self._options.handlers
+
+    @property
     def has_parked(self) -> bool:
         return bool(self._parked or self._parked_events)
 
@@ -142,6 +147,11 @@ class KeyOrder:
         share = -(-len(self._unordered) // (self._options.handlers - self.running))
         events = first_events(self._unordered, min(share, self._call_events_max), up_to)
         return self._start(KeyedCall(events, None, is_ordered=False))
+
+    def take_empty(self) -> KeyedCall:
+        """A call without events, for a handler that wants to know that none have come."""
+        self.running += 1
+        return KeyedCall([], None, is_ordered=False)
 
     def _start(self, call: KeyedCall) -> KeyedCall:
         self.running += 1
@@ -211,6 +221,11 @@ class KeyOrder:
                 break
             mark = event
         return mark
+
+    def reached(self, event: Event, events: Iterable[Event]) -> Event | None:
+        """The low-water mark, if a handler with these events has handled those up to `event`."""
+        sequence = number(event)
+        return self.covering(each for each in events if number(each) <= sequence)
 
 
 def first_events(waiting: deque[Event], events_max: int, up_to: int | None) -> list[Event]:

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from pumphouse.errors import HandlerStuck
+from pumphouse.processor.handling.calls import HandlerCall
 from pumphouse.processor.health.loop_gaps import (
     CAUSE_TODO,
     LOOP_BLOCKED,
@@ -25,7 +25,6 @@ from pumphouse.processor.health.loop_gaps import (
 )
 from pumphouse.processor.health.row_changes import following_changes
 from pumphouse.processor.options import CANCEL, GIVE_UP, ProcessorOptions
-from pumphouse.processor.partition import handler_stuck
 from pumphouse.processor.plan import Lease, due_on_watch
 from pumphouse.processor.supervisor import PartitionSupervisor
 from pumphouse.processor.term import Host
@@ -48,8 +47,8 @@ class Watch:
         self.host, self.supervisors, self.check = host, supervisors, check
         self.tick_s = tick_s(host.options)
         self._left_alone: dict[str, float] = {}  # partition -> until when it is not claimed
-        # Supervisors whose handler was cancelled in the last `look`, and the cancelled call.
-        self._cancelled: list[tuple[PartitionSupervisor, object]] = []
+        # What was cancelled in the last `look`: partition, handler, and its call.
+        self._cancelled: list[tuple[PartitionSupervisor, HandlerCall, object]] = []
         # The function, and the CPU time that the process had used when the watch went to sleep.
         self._cpu_s, self._slept_with_cpu_s = cpu_s, 0.0
         self._due_s = math.inf  # when the watch should wake up; inf while it does not sleep
@@ -111,19 +110,19 @@ class Watch:
             supervisor.observe()
         self._report_uncancelled()
         for supervisor in list(self.supervisors.values()):
-            if (stuck := supervisor.stuck()) is not None:
+            while (stuck := supervisor.stuck()) is not None:
                 await self._act_on(supervisor, stuck)
         self.check(now_s)
         due = [lease.partition for lease in leases.held.values() if self._is_due(lease, now_s)]
         await leases.renew(due)
 
-    async def _act_on(self, supervisor: PartitionSupervisor, stuck: HandlerStuck) -> None:
+    async def _act_on(self, supervisor: PartitionSupervisor, call: HandlerCall) -> None:
         """Report a handler that has not returned, and do what `on_handler_timeout` asks for."""
-        action, client = self.host.options.on_handler_timeout, supervisor.client
-        if action == CANCEL and client is not None and client.interrupt_handler():
-            self._cancelled.append((supervisor, supervisor.attempt))
+        action = self.host.options.on_handler_timeout
+        if action == CANCEL and call.interrupt():
+            self._cancelled.append((supervisor, call, call.attempt))
             return  # not reported here: the cancelled call is reported as a failed one
-        self.host.reporter.failed("handler_stuck", supervisor.partition, stuck)
+        self.host.reporter.failed("handler_stuck", supervisor.partition, call.stuck())
         if action == GIVE_UP:
             lease_s = self.host.options.lease_s
             self._left_alone[supervisor.partition] = self.host.clock.monotonic() + lease_s
@@ -132,10 +131,10 @@ class Watch:
     def _report_uncancelled(self) -> None:
         """Report handlers that still run after they were cancelled in the last `look`."""
         cancelled, self._cancelled = self._cancelled, []
-        for supervisor, attempt in cancelled:
-            client = supervisor.client
-            if client is not None and supervisor.attempt == attempt and client.in_hand_for_s() > 0:
-                stuck = handler_stuck(client)
+        for supervisor, call, attempt in cancelled:
+            calls = [] if supervisor.client is None else supervisor.client.handlers.all
+            if call in calls and call.attempt == attempt and call.timer.runs:
+                stuck = call.stuck()
                 stuck.add_note("It was cancelled, and has not ended.")
                 self.host.reporter.failed("handler_stuck", supervisor.partition, stuck)
 

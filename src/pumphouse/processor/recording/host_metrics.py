@@ -263,11 +263,17 @@ class MeteredCalls(CallRecorder):
 
     def end(self, unit: str, error: str = "") -> None:
         if unit == self._unit and self._began_s is not None:
-            self._calls.record(self._clock.monotonic() - self._began_s, error)
+            self.ended(self._began_s, error)
             self._began_s = None
 
+    def now_s(self) -> float:
+        return self._clock.monotonic()
+
+    def ended(self, began_s: float, error: str) -> None:
+        self._calls.record(self._clock.monotonic() - began_s, error)
+
     def calling(self, unit: str, events: Sequence[Event]) -> AbstractContextManager[None]:
-        return MeteredCall(self, unit, events) if unit == self._unit else NOTHING
+        return MeteredCall(self) if unit == self._unit else NOTHING
 
     def close(self) -> None:
         self._calls.close()
@@ -275,15 +281,15 @@ class MeteredCalls(CallRecorder):
 
 
 class MeteredCall:
-    """Records one call. A class: a generator would cost more than the recording."""
+    """Records one call, beside others. A class: a generator would cost more than the recording."""
 
-    __slots__ = ("_calls", "_events", "_unit")
+    __slots__ = ("_began_s", "_calls")
 
-    def __init__(self, calls: MeteredCalls, unit: str, events: Sequence[Event]) -> None:
-        self._calls, self._unit, self._events = calls, unit, events
+    def __init__(self, calls: MeteredCalls) -> None:
+        self._calls, self._began_s = calls, 0.0
 
     def __enter__(self) -> None:
-        self._calls.begin(self._unit, self._events)
+        self._began_s = self._calls.now_s()
 
     def __exit__(
         self,
@@ -291,7 +297,7 @@ class MeteredCall:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._calls.end(self._unit, "" if kind is None else kind.__name__)
+        self._calls.ended(self._began_s, "" if kind is None else kind.__name__)
 
 
 def result_of(outcome: ClaimOutcome) -> str:
