@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
+
+import psycopg
 
 from pumphouse.errors import CheckpointRefused, OptionError, StoreError, StoreUnavailable
 from pumphouse.leases.model import (
@@ -287,11 +289,17 @@ async def _write_rows(connection: Connection, calls: Sequence[Call]) -> list[boo
     return [written[index] for index in range(len(calls))]
 
 
-async def _run(connection: Connection, calls: Iterable[Call]) -> list[list[Sequence[Any]]]:
+async def _run(connection: Connection, calls: Sequence[Call]) -> list[list[Sequence[Any]]]:
     """The rows of each statement; all are one transaction, in one round trip."""
+    if len(calls) == 1:  # a transaction of its own, without BEGIN and COMMIT
+        return [await _all(await connection.execute(*calls[0]))]
     async with connection.pipeline(), connection.transaction():
         cursors = [await connection.execute(*call) for call in calls]
-    return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return [await _all(cursor) for cursor in cursors]
+
+
+async def _all(cursor: psycopg.AsyncCursor[Any]) -> list[Sequence[Any]]:
+    return await cursor.fetchall() if cursor.description else []
 
 
 async def _first(
