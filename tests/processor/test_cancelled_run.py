@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pumphouse.client.factory import open_client
 from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.model import Group
+from pumphouse.leases.stores.sqlite.store import SqliteStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import EventProcessorHost
@@ -87,3 +94,38 @@ def test_a_handler_finishes_its_batch_when_run_is_cancelled() -> None:
             await fixture.until_checkpoint(1)
 
     run(scenario())
+
+
+LIMIT_S = 60.0
+
+
+async def test_ctrl_c_stops_the_hosts_of_every_api(tmp_path: Path) -> None:
+    """asyncio.run cancels the main task, then raises KeyboardInterrupt."""
+    hubs = ("pull", "push", "fixed")
+    async with EmbeddedHub(dict.fromkeys(hubs, 1)) as hub:
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.processor.interrupted_hosts",
+            str(tmp_path / "leases.db"), *map(hub.connection_string, hubs),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            assert program.stdout is not None
+            async with asyncio.timeout(LIMIT_S):
+                assert await program.stdout.readline() == b"claimed\n"
+                program.send_signal(signal.SIGINT)
+                _, errors = await program.communicate()
+        finally:
+            if program.returncode is None:
+                program.kill()
+                await program.wait()
+        assert errors.decode().strip().endswith("KeyboardInterrupt"), errors.decode()
+        assert b"never retrieved" not in errors
+        assert b"Task was destroyed" not in errors
+        async with (
+            SqliteStore(tmp_path / "leases.db") as store,
+            open_client(hub.connection_string(hubs[0])) as client,
+        ):
+            for name in hubs:
+                listing = await store.list_ownership(Group(client.namespace, name))
+                assert [row.owner for row in listing.ownerships] == [""]
