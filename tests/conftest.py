@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
@@ -18,6 +20,9 @@ LONG = ("tests/test_benchmarks.py", "tests/cli/demo/", "tests/test_docs.py", "te
 
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
+
+# Half of what a JVM costs in its first minute is optimising code that runs for a minute.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Some tests import OpenTelemetry: the clients of others must not record metrics for that.
 METER.uses_opentelemetry = False
