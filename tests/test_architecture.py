@@ -119,6 +119,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     homes.simulator.people homes.simulator.incidents homes.simulator.incident_values
     homes.simulator.reading_faults homes.simulator.record_encoding
     homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
+    homes.simulator.recording homes.simulator.recorded_files
     homes.simulator.time_slices homes.simulator.traces homes.trace_text
     homes.partition_hash homes.duplicates
     homes.watch.history homes.watch.rules homes.watch.unusual

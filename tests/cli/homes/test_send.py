@@ -144,12 +144,33 @@ def test_a_recording_is_replayed_for_several_homes(
     assert first[0].at == MINUTE * 60_000
 
 
-def test_an_invalid_line_is_reported(call: Call, tmp_path: Path) -> None:
+def test_a_row_that_is_not_understood_is_skipped_and_reported(
+    call: Call, event_hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.txt"
+    file.write_text("2011-06-15 00:00:12 M1 ON\n2011-06-15 00:00:13 M1 maybe\n")
+    columns = ("--column", "time=1+2", "--column", "sensor=3", "--column", "value=4")
+    args = ("homes", "replay", str(file), *columns, "--delimiter", "space", "--rate", "max")
+    done = call(*args, "--sensor", "M*=motion", "-o", "json")
+    [result] = objects(done.stdout)
+    assert (result["sent"], result["rows"]) == (1, 2)
+    [skipped] = result["not_understood"]
+    assert skipped == {"column": "value", "rows": 1, "first_lines": [2], "examples": ["maybe"]}
+    assert done.stderr.splitlines() == [
+        "1 of 2 rows were not understood",
+        "1 rows (line 2): invalid value 'maybe': use a number, or ON, OFF, OPEN or CLOSE",
+    ]
+    assert [decode_reading(body).sensor for body in bodies(event_hub)] == ["motion"]
+    assert "use tab, space, or one character" in refused(call(*args[:3], "--delimiter", "::"), 2)
+
+
+def test_a_file_without_readings_is_refused(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
-    file.write_text("time,sensor,value\n12,M1,ON\n13,M1,maybe\n")
-    result = refused(call("homes", "replay", str(file), "--sensor", "M1=motion"))
-    assert result.startswith(f"{file}, line 3: invalid value 'maybe': use a number, or ON")
-    assert "line 2: invalid sensor 'M1'" in refused(call("homes", "replay", str(file)))
+    file.write_text("time,sensor,value\n12,M1,ON\n")
+    failed = call("homes", "replay", str(file))
+    assert failed.exit_code == 1
+    assert f"{file}, no reading: 1 of 1 rows were not understood" in failed.stderr
+    assert "1 rows (line 2): invalid sensor 'M1': use one of motion, door" in failed.stderr
     kitchen = ("homes", "replay", str(file), "--sensor", "M1=kitchen")
     assert "invalid kind 'kitchen' of sensor M1: use one of motion, door" in refused(
         call(*kitchen), 2

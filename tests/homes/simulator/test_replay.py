@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +20,9 @@ from pumphouse.errors import BadRecord, OptionError
 from pumphouse.homes import schema
 from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import DAY_MS, Reading, decode_reading, encode_reading
-from pumphouse.homes.simulator.replay import Recording, ReplaySource, read_recording
+from pumphouse.homes.simulator.recorded_files import read_parquet, read_recording
+from pumphouse.homes.simulator.recording import Recording, describe_skipped, parse_columns
+from pumphouse.homes.simulator.replay import ReplaySource
 from pumphouse.homes.simulator.sender import send
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.homes.simulator.read_back import read_all
@@ -52,23 +58,39 @@ def replayed(what: Recording, homes: int, slot_s: int = 60) -> list[Reading]:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (
-            "yesterday,door,1",
-            "line 3: invalid time 'yesterday': use 2011-06-15T00:06:32 or seconds",
-        ),
-        ("nan,door,1", "line 3: invalid time 'nan'"),
-        (",door,1", "line 3: invalid time ''"),
-        ("12,toaster,1", "line 3: invalid sensor 'toaster': use one of motion, door"),
-        ("12,door,ajar", "line 3: invalid value 'ajar': use a number, or ON, OFF, OPEN or CLOSE"),
-        ("12,door,inf", "line 3: invalid value 'inf'"),
-        ("12,door", "line 3: 2 cells, but the header has 3: '12,door'"),
-        ("12,door,1,2", "line 3: 4 cells, but the header has 3"),
+        ("yesterday,door,1", "invalid time 'yesterday': use 2011-06-15T00:06:32 or seconds"),
+        ("nan,door,1", "invalid time 'nan'"),
+        (",door,1", "invalid time ''"),
+        ("12,toaster,1", "invalid sensor 'toaster': use one of motion, door"),
+        ("12,door,ajar", "invalid value 'ajar': use a number, or ON, OFF, OPEN or CLOSE"),
+        ("12,door,inf", "invalid value 'inf'"),
+        ("12,door", "invalid row '12,door': use 3 cells"),
+        ("12,door,1,2", "invalid row '12,door,1,2': use 3 cells"),
     ],
 )
-def test_the_error_names_the_line_and_the_value(line: str, says: str) -> None:
-    with pytest.raises(BadRecord) as wrong:
-        recording("11,door,1", line)
-    assert str(wrong.value).startswith(says)
+def test_a_row_that_is_not_understood_is_skipped_and_counted(line: str, says: str) -> None:
+    recorded = recording("11,door,1", line, "13,door,0")
+    assert [row.value for row in recorded.tracks[0].rows] == [1, 0]
+    [skipped] = recorded.skipped
+    assert (recorded.rows, skipped.rows, skipped.first) == (3, 1, [3])
+    assert str(skipped).startswith(says)
+
+
+def test_the_report_has_the_first_lines_and_examples_of_each_reason() -> None:
+    names = [f"{second},LS{second % 5:03},1" for second in range(20)]
+    recorded = recording("1,door,1", "2,door,ONc", *names)
+    assert describe_skipped(recorded.rows, recorded.skipped).splitlines() == [
+        "21 of 22 rows were not understood",
+        "20 rows (lines 4, 5, 6, ...): invalid sensor 'LS000', 'LS001', 'LS002': use one of "
+        "motion, door, window, glass, smoke, temperature, humidity, or give its kind: "
+        "--sensor NAME=KIND, --sensor 'M*=motion'",
+        "1 rows (line 3): invalid value 'ONc': use a number, or ON, OFF, OPEN or CLOSE",
+    ]
+
+
+def test_a_file_without_any_reading_is_refused_with_the_reasons() -> None:
+    with pytest.raises(BadRecord, match=r"(?s)2 of 2 rows were not understood.*M1.*line 3.*ajar"):
+        recording("12,M1,ON", "13,door,ajar")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +100,11 @@ def test_the_error_names_the_line_and_the_value(line: str, says: str) -> None:
         (["", " , "], "line 1: the file is empty"),
         (["time,value"], "line 1: the header has no column sensor"),
         (["a,b,c"], "line 1: the header has no column time, sensor, value"),
-        ([HEADER], "line 2: the file has a header but no readings"),
+        ([HEADER], "no reading: the file has no rows"),
         ([HEADER, '12,door,"1'], "line 2: not valid CSV"),
         ([HEADER, f'12,door,"{"x" * 200_000}'], "line 2: not valid CSV"),
-        ([HEADER + ",mode", "12,door,1,party"], "line 2: invalid mode 'party': use home, away"),
-        ([HEADER + ",battery", "12,door,1,101"], "line 2: invalid battery '101'"),
+        ([HEADER + ",mode", "12,door,1,party"], "no reading: 1 of 1 rows were not understood"),
+        ([HEADER + ",battery", "12,door,1,101"], "no reading: 1 of 1 rows were not understood"),
     ],
 )
 def test_an_invalid_file_is_refused(lines: list[str], says: str) -> None:
@@ -112,6 +134,108 @@ def test_sensor_names_of_the_file_can_be_mapped_to_kinds() -> None:
         [HEADER, "1,M003,ON", "2,D001,OPEN"], {"M003": "motion", "D001": "door"}
     )
     assert [row.sensor for row in recorded.tracks[0].rows] == ["motion", "door"]
+
+
+# -- other files
+
+
+# The form of the logs of the CASAS smart homes: no header, and sometimes the name of an activity.
+SMART_HOME_LOG = """\
+2010-11-04 00:03:50.209589 M003 ON Sleeping begin
+2010-11-04 00:03:57.399391 M003 OFF
+2010-11-04 00:15:08.984841 T002 21.5
+2010-11-04 08:11:10.212318 D001 OPEN Leave_Home begin
+2010-11-04 08:11:11 D001 OPENc
+2010-11-04 08:11:12 BATV012 9460
+2010-11-04 08:11:13 D001
+"""
+
+
+def test_a_log_without_a_header_is_read_by_the_numbers_of_its_columns() -> None:
+    kinds = {"M*": "motion", "D*": "door", "T0??": "temperature"}
+    columns = parse_columns([("time", "1+2"), ("sensor", "3"), ("value", "4")])
+    recorded = read_recording(SMART_HOME_LOG.splitlines(), kinds, columns, " ")
+    [track] = recorded.tracks
+    assert [(row.sensor, row.value) for row in track.rows] == [
+        ("motion", 1),
+        ("motion", 0),
+        ("temperature", 21.5),
+        ("door", 1),
+    ]
+    assert track.times.tolist() == [0, 7190, 678_775, 29_240_003]
+    assert {each.column: each.examples for each in recorded.skipped} == {
+        "value": ["OPENc"],
+        "sensor": ["BATV012"],
+        "row": ["2010-11-04,08:11:13,D001"],
+    }
+
+
+def test_columns_with_other_names_can_be_mapped() -> None:
+    columns = parse_columns([("time", "Date+Clock"), ("sensor", "item"), ("home", "house")])
+    lines = ["Date;Clock;Item;Value;House", "2011-06-15;00:00:01;door;OPEN;b"]
+    [row] = read_recording(lines, None, columns, ";").tracks[0].rows
+    assert (row.sensor, row.value, row.home) == ("door", 1, "b")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ([("when", "1")], "invalid column 'when': use time, sensor, value, home, mode, battery"),
+        ([("time", "1"), ("sensor", "2")], "no number for value"),
+        ([("time", "0"), ("sensor", "2"), ("value", "3")], "a number from 1"),
+        ([("time", "+clock")], "use a name of the header"),
+    ],
+)
+def test_an_invalid_column_map_is_refused(pairs: list[tuple[str, str]], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        parse_columns(pairs)
+
+
+def test_a_mapped_column_that_the_file_lacks_is_an_error() -> None:
+    columns = parse_columns([("battery", "charge")])
+    with pytest.raises(BadRecord, match="line 1: the header has no column charge"):
+        read_recording([HEADER, "1,door,1"], None, columns)
+
+
+def test_a_parquet_file_is_read_like_a_csv_file(tmp_path: Path) -> None:
+    moment = datetime(2011, 6, 15, tzinfo=UTC)
+    table = pa.table(
+        {
+            "unused": [1, 2, 3],
+            "Stamp": pa.array([moment, moment, None], pa.timestamp("ns", "UTC")),
+            "sensor": ["M3", "temperature", "door"],
+            "value": pa.array(["ON", "21.5", "1"]),
+            "battery": pa.array([7.0, None, 50.0]),
+        }
+    )
+    path = str(tmp_path / "log.parquet")
+    pq.write_table(table, path)
+    recorded = read_parquet(path, {"M3": "motion"}, parse_columns([("time", "stamp")]))
+    rows = [(row.sensor, row.value, row.battery) for row in recorded.tracks[0].rows]
+    assert rows == [("motion", 1, 7), ("temperature", 21.5, 100)]
+    assert [(each.column, each.first) for each in recorded.skipped] == [("time", [3])]
+    with pytest.raises(
+        BadRecord, match=r"schema: the file has no column time .found 'unused, stamp"
+    ):
+        read_parquet(path)
+
+
+def test_numbers_and_booleans_of_parquet_are_values(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.parquet")
+    table = {"time": [1_308_096_000, 1_308_096_001], "sensor": ["door"] * 2, "value": [True, False]}
+    pq.write_table(pa.table(table), path)
+    assert [row.value for row in read_parquet(path).tracks[0].rows] == [1, 0]
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    path.write_text("time,sensor,value")
+    with pytest.raises(BadRecord, match="not valid Parquet"):
+        read_parquet(str(path))
+    with pytest.raises(OptionError, match="columns of a Parquet file have names"):
+        read_parquet(
+            str(path), None, parse_columns([("time", "1"), ("sensor", "2"), ("value", "3")])
+        )
 
 
 # -- playing it

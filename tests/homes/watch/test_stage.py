@@ -18,7 +18,8 @@ from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert, decode_alert, decode_reading
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.simulator.incidents import MANY
-from pumphouse.homes.simulator.replay import ReplaySource, read_recording
+from pumphouse.homes.simulator.recorded_files import read_recording
+from pumphouse.homes.simulator.replay import ReplaySource
 from pumphouse.homes.simulator.sender import send
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import stage as watch

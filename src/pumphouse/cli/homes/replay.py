@@ -1,11 +1,15 @@
-"""`pumphouse homes replay`: sends recorded sensor data from a CSV file for many homes."""
+"""`pumphouse homes replay`: sends recorded sensor data from a file for many homes."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
     PROPERTY_TYPE,
+    ParsedType,
     connection_option,
     output_option,
     verbose_option,
@@ -19,7 +23,20 @@ from pumphouse.cli.homes.send import (
     send_source,
     start_option,
 )
-from pumphouse.errors import BadRecord
+from pumphouse.errors import BadRecord, OptionError
+
+if TYPE_CHECKING:
+    from pumphouse.homes.simulator.recording import Recording
+
+DELIMITERS = {"tab": "\t", "space": " "}
+Pairs = tuple[tuple[str, str], ...]
+
+
+def parse_delimiter(text: str) -> str:
+    delimiter = DELIMITERS.get(text.lower(), text)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise OptionError(f"invalid delimiter {text!r}: use tab, space, or one character")
+    return delimiter
 
 
 @click.command()
@@ -29,13 +46,32 @@ from pumphouse.errors import BadRecord
 @rate_option
 @start_option("so that the last reading has the present time")
 @click.option(
+    "--column",
+    "columns",
+    type=PROPERTY_TYPE,
+    multiple=True,
+    metavar="NAME=COLUMN",
+    help="Column of the file that is the time, sensor, value, home, mode or battery: its name in "
+    "the header, or its number from 1 in a file without a header. time=date+clock joins two "
+    "columns; may be given several times.",
+)
+@click.option(
     "--sensor",
-    "names",
+    "kinds",
     type=PROPERTY_TYPE,
     multiple=True,
     metavar="NAME=KIND",
     help="Kind of a sensor in the file: motion, door, window, glass, smoke, temperature or "
-    "humidity; may be given several times.",
+    "humidity. NAME may be a pattern such as M*; may be given several times.",
+)
+@click.option(
+    "--delimiter",
+    type=ParsedType("delimiter", parse_delimiter),
+    default=",",
+    show_default=True,
+    metavar="CHAR",
+    help="What separates the columns of a CSV file: one character, tab, or space (one or more "
+    "spaces or tabs).",
 )
 @driver_option
 @connection_option
@@ -47,27 +83,64 @@ def replay(
     homes: int,
     rate: Speed,
     start_ms: int | None,
-    names: tuple[tuple[str, str], ...],
+    columns: Pairs,
+    kinds: Pairs,
+    delimiter: str,
     driver: str,
     connection: str | None,
     output: str,
 ) -> None:
-    """Send the sensor data in FILE, a CSV with the columns time, sensor and value.
+    """Send the sensor data in FILE, a CSV or Parquet file with time, sensor and value.
 
     The columns home, mode and battery are optional. Values are numbers, ON, OFF, OPEN or CLOSE. A
-    time without a zone is UTC. At --rate realtime the first reading is sent with the present time.
-    At another rate the last reading has the present time. --from selects another start.
+    time without a zone is UTC. Rows that are not understood are skipped, and reported with the
+    reason. At --rate realtime the first reading is sent with the present time. At another rate the
+    last reading has the present time. --from selects another start.
     """
-    from pumphouse.homes.simulator.replay import ReplaySource, read_recording
+    from pumphouse.homes.simulator.replay import ReplaySource
 
+    recording = read_file(file, columns, kinds, delimiter)
+    report_skipped(recording)
+    start_ms = first_reading_ms(start_ms, rate.times, recording.span_ms)
+    slot_s = 60 if rate.times is None or rate.times >= 60 else 1
+    source = ReplaySource(recording, homes, start_ms, slot_s)
+    total = recording.readings(homes)
+    facts = skipped_facts(recording)
+    send_source(connection, hub, driver, source, rate.times, total, output, facts)
+
+
+def read_file(file: str, columns: Pairs, kinds: Pairs, delimiter: str) -> Recording:
+    from pumphouse.homes.simulator.recorded_files import read_parquet, read_recording
+    from pumphouse.homes.simulator.recording import parse_columns
+
+    column_map = parse_columns(columns)
     try:
+        if file.lower().endswith((".parquet", ".pq")):
+            return read_parquet(file, dict(kinds), column_map)
         with open(file, encoding="utf-8", newline="") as lines:
-            recording = read_recording(lines, dict(names))
+            return read_recording(lines, dict(kinds), column_map, delimiter)
     except BadRecord as error:
         raise click.ClickException(f"{file}, {error}") from None
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file} is not UTF-8 text: {error.reason}") from None
-    start_ms = first_reading_ms(start_ms, rate.times, recording.span_ms)
-    slot_s = 60 if rate.times is None or rate.times >= 60 else 1
-    source = ReplaySource(recording, homes, start_ms, slot_s)
-    send_source(connection, hub, driver, source, rate.times, recording.readings(homes), output)
+
+
+def report_skipped(recording: Recording) -> None:
+    from pumphouse.homes.simulator.recording import describe_skipped
+
+    if recording.skipped:
+        console.message(describe_skipped(recording.rows, recording.skipped))
+
+
+def skipped_facts(recording: Recording) -> dict[str, Any]:
+    """The rows that were not understood, for the JSON summary."""
+    reasons = [
+        {
+            "column": each.column,
+            "rows": each.rows,
+            "first_lines": each.first,
+            "examples": each.examples,
+        }
+        for each in recording.skipped
+    ]
+    return {"rows": recording.rows, "not_understood": reasons}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -260,8 +260,10 @@ def send_source(
     speed: float | None,
     total: int | None,
     output: str,
+    facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Send all events of a source with progress, and print the totals."""
+    """Send all events of a source with progress, and print the totals. `facts` are further keys of
+    the JSON summary."""
     from pumphouse.cli.up import stop_on_signal
     from pumphouse.clock import SystemClock
     from pumphouse.homes.simulator import sender
@@ -277,7 +279,7 @@ def send_source(
 
     totals = asyncio.run(run())
     if output == "json":
-        console.print_json(summary(totals, source.homes))
+        console.print_json({**summary(totals, source.homes), **(facts or {})})
     else:
         print(summary_text(totals, source.homes))
 
