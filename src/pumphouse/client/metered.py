@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sized
-from typing import Any
 
-from pumphouse.client.base import (
-    BATCH_EVENTS_MAX,
-    BatchSender,
-    HubClient,
-    PartitionEnd,
-    Payload,
-    Reader,
-    ReaderOptions,
-    Sender,
+from pumphouse.client.base import BatchSender, HubClient, Reader, ReaderOptions, Sender
+from pumphouse.client.wrapped import (
+    ObservedBatchSender,
+    ObservedReader,
+    ObservedSender,
+    WrappedClient,
 )
-from pumphouse.client.wrapped import WrappedClient
 from pumphouse.events import Event
 from pumphouse.telemetry.definitions import (
     CONSUMED_MESSAGES,
@@ -83,23 +78,17 @@ class Operation:
         self._open_ones.discard(self)
 
 
-class MeteredReader:
+class MeteredReading:
     """Records what `receive` returns. A call that ends without an event is not recorded."""
 
-    def __init__(self, reader: Reader, operation: Operation) -> None:
-        self._reader, self._operation = reader, operation
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self.close = operation.close
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)  # what a reader has beyond the protocol
-
-    @property
-    def end(self) -> PartitionEnd | None:
-        return self._reader.end
-
-    async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
+    async def receive(self, receive: Callable[[], Awaitable[list[Event]]]) -> list[Event]:
         began_s = self._operation.clock()
         try:
-            events = await self._reader.receive(max_events, deadline_s)
+            events = await receive()
         except Exception as error:
             self._operation.record_failure(began_s, 0, error)
             raise
@@ -107,36 +96,22 @@ class MeteredReader:
             self._operation.record(began_s, len(events))
         return events
 
-    async def close(self) -> None:
-        self._operation.close()
-        await self._reader.close()
 
-
-class MeteredSender:
-    """Records every `send`."""
+class MeteredSending:
+    """Records every `send`, and every batch that the caller has encoded."""
 
     def __init__(self, sender: Sender, operation: Operation) -> None:
         self._sender, self._operation = sender, operation
-
-    @property
-    def accepted(self) -> int:
-        return self._sender.accepted
+        self.close = operation.close
 
     async def send(
-        self,
-        events: Iterable[Event],
-        *,
-        batch_events_max: int = BATCH_EVENTS_MAX,
-        batch_bytes_max: int | None = None,
-        under_way_max: int | None = None,
+        self, events: Iterable[Event], send: Callable[[Iterable[Event]], Awaitable[int]]
     ) -> int:
-        sending = self._sender.send(
-            events,
-            batch_events_max=batch_events_max,
-            batch_bytes_max=batch_bytes_max,
-            under_way_max=under_way_max,
-        )
-        return await self._measure(sending, len(events) if isinstance(events, Sized) else None)
+        count = len(events) if isinstance(events, Sized) else None
+        return await self._measure(send(events), count)
+
+    async def deliver(self, deliver: Callable[[], Awaitable[int]]) -> int:
+        return await self._measure(deliver())
 
     async def _measure(self, sending: Awaitable[int], events: int | None = None) -> int:
         began_s, accepted = self._operation.clock(), self._sender.accepted
@@ -150,25 +125,6 @@ class MeteredSender:
             raise
         self._operation.record(began_s, sent)
         return sent
-
-    async def close(self) -> None:
-        self._operation.close()
-        await self._sender.close()
-
-
-class MeteredBatchSender(MeteredSender):
-    """Records every batch that the caller has encoded, too."""
-
-    def __init__(self, sender: BatchSender, operation: Operation) -> None:
-        super().__init__(sender, operation)
-        self._batches = sender
-
-    @property
-    def size_max(self) -> int:
-        return self._batches.size_max
-
-    async def deliver(self, payload: Payload) -> int:
-        return await self._measure(self._batches.deliver(payload))
 
 
 class MeteredClient(WrappedClient):
@@ -186,7 +142,7 @@ class MeteredClient(WrappedClient):
 
     async def reader(self, options: ReaderOptions) -> Reader:
         reader = await self._client.reader(options)
-        return MeteredReader(reader, self._reading(options))
+        return ObservedReader(reader, MeteredReading(self._reading(options)))
 
     def _reading(self, options: ReaderOptions) -> Operation:
         return Operation(
@@ -201,11 +157,11 @@ class MeteredClient(WrappedClient):
 
     async def sender(self, partition: str | None = None) -> Sender:
         sender = await self._client.sender(partition)
-        return MeteredSender(sender, self._sending(partition))
+        return ObservedSender(sender, MeteredSending(sender, self._sending(partition)))
 
     async def batch_sender(self, partition: str) -> BatchSender:
         sender = await self._client.batch_sender(partition)
-        return MeteredBatchSender(sender, self._sending(partition))
+        return ObservedBatchSender(sender, MeteredSending(sender, self._sending(partition)))
 
     def _sending(self, partition: str | None) -> Operation:
         return Operation(

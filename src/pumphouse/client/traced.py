@@ -13,21 +13,18 @@ events are sent as they are.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
 
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
-from pumphouse.client.base import (
-    BATCH_EVENTS_MAX,
-    BatchSender,
-    PartitionEnd,
-    Payload,
-    Reader,
-    ReaderOptions,
-    Sender,
+from pumphouse.client.base import BatchSender, Reader, ReaderOptions, Sender
+from pumphouse.client.wrapped import (
+    ObservedBatchSender,
+    ObservedReader,
+    ObservedSender,
+    WrappedClient,
 )
-from pumphouse.client.wrapped import WrappedClient
 from pumphouse.events import Event
 from pumphouse.telemetry.spans import (
     CREATE,
@@ -43,23 +40,16 @@ from pumphouse.telemetry.spans import (
 from pumphouse.telemetry.trace_context import carries_context
 
 
-class TracedReader:
+class TracedReading:
     """Records what `receive` returns. A call that ends without an event is not recorded."""
 
-    def __init__(self, reader: Reader, spans: Spans) -> None:
-        self._reader, self._spans = reader, spans
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._reader, name)  # what a reader has beyond the protocol
-
-    @property
-    def end(self) -> PartitionEnd | None:
-        return self._reader.end
-
-    async def receive(self, max_events: int = 100, deadline_s: float = 1.0) -> list[Event]:
+    async def receive(self, receive: Callable[[], Awaitable[list[Event]]]) -> list[Event]:
         began_ns = time.time_ns()
         try:
-            events = await self._reader.receive(max_events, deadline_s)
+            events = await receive()
         except Exception as error:
             end(self._spans.start(RECEIVE, SpanKind.CLIENT, began_ns=began_ns), error)
             raise
@@ -69,41 +59,33 @@ class TracedReader:
             end(span)
         return events
 
-    async def close(self) -> None:
-        await self._reader.close()
+    def close(self) -> None:
+        """Nothing: a span ends with its call."""
 
 
-class TracedSender:
-    """Records every `send`."""
+class TracedSending:
+    """Records every `send`, and every batch that the caller has encoded; such events stay as is."""
 
-    def __init__(self, sender: Sender, spans: Spans) -> None:
-        self._sender, self._spans = sender, spans
-
-    @property
-    def accepted(self) -> int:
-        return self._sender.accepted
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
 
     async def send(
-        self,
-        events: Iterable[Event],
-        *,
-        batch_events_max: int = BATCH_EVENTS_MAX,
-        batch_bytes_max: int | None = None,
-        under_way_max: int | None = None,
+        self, events: Iterable[Event], send: Callable[[Iterable[Event]], Awaitable[int]]
     ) -> int:
         is_single = isinstance(events, Sized) and len(events) == 1
         kind = SpanKind.PRODUCER if is_single else SpanKind.CLIENT
         with ending(self._spans.start(SEND, kind)) as span:
             if span.is_recording():
                 events = self._with_contexts(events, span, is_single)
-            sent = await self._sender.send(
-                events,
-                batch_events_max=batch_events_max,
-                batch_bytes_max=batch_bytes_max,
-                under_way_max=under_way_max,
-            )
+            sent = await send(events)
             if not is_single:
                 span.set_attribute("messaging.batch.message_count", sent)
+            return sent
+
+    async def deliver(self, deliver: Callable[[], Awaitable[int]]) -> int:
+        with ending(self._spans.start(SEND, SpanKind.CLIENT)) as span:
+            sent = await deliver()
+            span.set_attribute("messaging.batch.message_count", sent)
             return sent
 
     def _with_contexts(
@@ -127,26 +109,8 @@ class TracedSender:
             end(created)
             yield with_context(event, created)
 
-    async def close(self) -> None:
-        await self._sender.close()
-
-
-class TracedBatchSender(TracedSender):
-    """Records every batch that the caller has encoded, too. Such events are not changed."""
-
-    def __init__(self, sender: BatchSender, spans: Spans) -> None:
-        super().__init__(sender, spans)
-        self._batches = sender
-
-    @property
-    def size_max(self) -> int:
-        return self._batches.size_max
-
-    async def deliver(self, payload: Payload) -> int:
-        with ending(self._spans.start(SEND, SpanKind.CLIENT)) as span:
-            sent = await self._batches.deliver(payload)
-            span.set_attribute("messaging.batch.message_count", sent)
-            return sent
+    def close(self) -> None:
+        """Nothing: a span ends with its call."""
 
 
 class TracedClient(WrappedClient):
@@ -157,11 +121,12 @@ class TracedClient(WrappedClient):
 
     async def reader(self, options: ReaderOptions) -> Reader:
         reader = await self._client.reader(options)
-        return TracedReader(reader, self._spans(options.partition, options.group))
+        return ObservedReader(reader, TracedReading(self._spans(options.partition, options.group)))
 
     async def sender(self, partition: str | None = None) -> Sender:
-        return TracedSender(await self._client.sender(partition), self._spans(partition))
+        sender = await self._client.sender(partition)
+        return ObservedSender(sender, TracedSending(self._spans(partition)))
 
     async def batch_sender(self, partition: str) -> BatchSender:
         sender = await self._client.batch_sender(partition)
-        return TracedBatchSender(sender, self._spans(partition))
+        return ObservedBatchSender(sender, TracedSending(self._spans(partition)))
