@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.options import (
-    DURATION_TYPE,
-    LEASE_OF_HOSTS,
-    ca_file,
-    connection_option,
-    hub_option,
-    lease_option,
-    listen_option,
-    need_connection,
-    output_option,
-    store_option,
-    verbose_option,
-)
+from pumphouse.cli.common.lag_observation import observes_lag, serves_lag
 
 if TYPE_CHECKING:
     from pumphouse.lag.options import LagOptions
@@ -31,7 +19,7 @@ PORT = 9465  # 9464 is that of `serve_metrics`
 
 
 @click.command("lag-exporter")
-@hub_option
+@observes_lag("15s", "Interval of the reads of hub and store.")
 @click.option(
     "--group",
     "groups",
@@ -40,31 +28,8 @@ PORT = 9465  # 9464 is that of `serve_metrics`
     help="Consumer group to export; may be given several times. Default: all groups of the hub "
     "that are in the store, or $Default if there is none.",
 )
-@connection_option
-@store_option
-@lease_option(LEASE_OF_HOSTS)
-@click.option(
-    "--interval",
-    "interval_s",
-    type=DURATION_TYPE,
-    default="15s",
-    show_default=True,
-    help="Interval of the reads of hub and store.",
-)
-@listen_option(PORT, "metrics", "scrapes")
-@output_option
-@verbose_option
-def lag_exporter(
-    hub: str | None,
-    groups: tuple[str, ...],
-    connection: str | None,
-    store: str,
-    lease_s: float,
-    interval_s: float,
-    port: int,
-    host: str,
-    output: str,
-) -> None:
+@serves_lag(PORT, "metrics", "scrapes")
+def lag_exporter(options: LagOptions, port: int, host: str, output: str) -> None:
     """Export the lag of the consumer groups of a hub for Prometheus.
 
     It asks the hub for the number and time of the newest event of each partition, and reads the
@@ -73,11 +38,6 @@ def lag_exporter(
     /metrics; /readyz reports whether hub and store could be read. It needs the extra `telemetry`.
     Ctrl-C stops it. With `-o json` it prints one line when it is ready: {"url": ..., "port": ...}.
     """
-    from pumphouse.lag.options import lag_options
-
-    options = lag_options(
-        need_connection(connection), hub or "", store, groups, interval_s, lease_s, ca_file()
-    )
 
     def announce(server: TelemetryServer) -> None:
         if output == "json":

@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.options import (
-    DURATION_TYPE,
-    LEASE_OF_HOSTS,
-    ca_file,
-    connection_option,
-    hub_option,
-    lease_option,
-    listen_option,
-    need_connection,
-    output_option,
-    store_option,
-    verbose_option,
-)
+from pumphouse.cli.common.lag_observation import observes_lag, serves_lag
 from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,32 +19,13 @@ PORT = 6000  # that of the examples of KEDA
 
 
 @click.command("scaler")
-@hub_option
-@connection_option
-@store_option
-@lease_option(LEASE_OF_HOSTS)
-@click.option(
-    "--interval",
-    "interval_s",
-    type=DURATION_TYPE,
-    default="5s",
-    show_default=True,
-    help="How long a measured lag is reused, and how often a trigger of the type external-push "
-    "checks the lag.",
+@observes_lag(
+    "5s",
+    "How long a measured lag is reused, and how often a trigger of the type external-push checks "
+    "the lag.",
 )
-@listen_option(PORT, "gRPC service", "calls")
-@output_option
-@verbose_option
-def scaler(
-    hub: str | None,
-    connection: str | None,
-    store: str,
-    lease_s: float,
-    interval_s: float,
-    port: int,
-    host: str,
-    output: str,
-) -> None:
+@serves_lag(PORT, "gRPC service", "calls")
+def scaler(options: LagOptions, port: int, host: str, output: str) -> None:
     """Serve the lag of consumer groups to KEDA, which then sets the number of hosts.
 
     It is an external scaler. A ScaledObject of KEDA contains its address, a consumer group
@@ -66,11 +35,6 @@ def scaler(
     `scaler`. Ctrl-C and SIGTERM stop it. With `-o json` it prints one line when it is ready:
     {"address": ..., "port": ...}.
     """
-    from pumphouse.lag.options import lag_options
-
-    options = lag_options(
-        need_connection(connection), hub or "", store, (), interval_s, lease_s, ca_file()
-    )
 
     def announce(bound: int) -> None:
         address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
