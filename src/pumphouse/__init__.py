@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     )
     from pumphouse.processor.fixed import FixedPartitionProcessor as FixedPartitionProcessor
     from pumphouse.processor.handling.key_order import Concurrency as Concurrency
+    from pumphouse.processor.health.host_checks import health_checks as health_checks
     from pumphouse.processor.host import (
         CloseReason as CloseReason,
         EventProcessor as EventProcessor,
@@ -154,6 +155,7 @@ _NAMES_OF_MODULE = {
     "pumphouse.processor.dead_letters": "DeadLetterFile DeadLetterHub",
     "pumphouse.processor.fixed": "FixedPartitionProcessor",
     "pumphouse.processor.handling.key_order": "Concurrency",
+    "pumphouse.processor.health.host_checks": "health_checks",
     "pumphouse.processor.host": "CloseReason EventProcessor EventProcessorHost PartitionContext",
     "pumphouse.processor.hosting.group": "ProcessorGroup",
     "pumphouse.processor.options": (

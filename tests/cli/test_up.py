@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import shlex
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -16,10 +19,12 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
-from pumphouse.cli.up import choose_key
+from pumphouse.cli.up import checking_hub, choose_key, serve
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.telemetry.health import CHECKS, READY
 from tests.cli.conftest import NOWHERE, PUMPHOUSE, Program, refused
+from tests.hub.peer import eventually
 from tests.lag.prometheus_server import promtool
 from tests.telemetry.page import parse
 
@@ -78,6 +83,43 @@ def test_metrics_and_health(program: Start) -> None:
     checked = promtool("check", "metrics", text=page.decode())
     assert (checked.returncode, checked.stdout) == (0, "")
     assert up.end(signal.SIGTERM, within_s=5.0) == (0, "")
+
+
+class SlowHub(EmbeddedHub):
+    """A hub that reads its data until it is told to start and, at the end, until it may stop."""
+
+    def __init__(self) -> None:
+        super().__init__({"doors": 1})
+        self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
+
+    async def start(self) -> None:
+        await self.may_start.wait()
+        await super().start()
+
+    async def stop(self) -> None:
+        await self.may_stop.wait()
+        await super().stop()
+
+
+async def test_a_hub_is_ready_while_it_listens() -> None:
+    hub, listens = SlowHub(), Event()
+    announced = asyncio.Event()
+
+    def failures() -> list[str]:
+        return list(CHECKS.failures(READY).values())
+
+    with checking_hub(listens):
+        serving = asyncio.create_task(serve(hub, lambda hub: announced.set(), listens))
+        assert failures() == ["the hub does not listen"]
+        hub.may_start.set()
+        await asyncio.wait_for(announced.wait(), 20)
+        assert failures() == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        await eventually(lambda: failures() == ["the hub does not listen"])
+        assert not serving.done()
+        hub.may_stop.set()
+        await asyncio.wait_for(serving, 20)
+    assert failures() == []
 
 
 def test_metrics_are_served_on_the_given_address_only(program: Start) -> None:

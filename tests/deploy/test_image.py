@@ -19,6 +19,8 @@ from tests.deploy.manifests import DEPLOY, ROOT, containers
 from tests.lag.prometheus_server import free_port
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAGE = (ROOT / "docs/deployment.md").read_text()
+STORES = {"postgres": "postgres", "redis": "redis", "blob": "azure"}  # and their extras
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.name != ".env")
 
 
@@ -64,7 +66,9 @@ def test_the_extras_exist() -> None:
     assert {extra for one in named for extra in one.split(",")} <= set(
         PROJECT["optional-dependencies"]
     )
-    needed = {"azure", "scaler", "telemetry"}  # of the commands in compose.yaml and the manifests
+    # Of the commands in compose.yaml and the manifests, and of the stores that the page lists.
+    needed = {"scaler", "telemetry"} | {extra for form, extra in STORES.items() if form in PAGE}
+    assert STORES.keys() <= set(re.findall(r"`(\w+)://", PAGE))
     assert needed <= set(of("ARG")[0].removeprefix("EXTRAS=").split(","))
 
 
@@ -75,11 +79,12 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def health_check(port: int) -> int:
+def health_check(port: int, **variables: str) -> int:
     _, _, command = of("HEALTHCHECK")[0].partition("CMD ")
     program, *arguments = json.loads(command)
     assert program == "python"
-    env = {**os.environ, "HEALTH_PORT": str(port)}
+    own = dict(word.split("=") for word in of("ENV")[0].split())
+    env = os.environ | own | {"PATH": os.environ["PATH"], "HEALTH_PORT": str(port)} | variables
     done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, timeout=60)
     return done.returncode
 
@@ -95,6 +100,14 @@ def test_the_health_check_fails_with_livez() -> None:
     checks.add("live", "event loop", lambda: "it is blocked")
     with TelemetryServer(0, "127.0.0.1", None, checks) as server:
         assert health_check(server.port) != 0
+
+
+def test_the_health_check_can_ask_readyz() -> None:
+    checks = HealthChecks()
+    checks.add("ready", "hub", lambda: "it does not listen")
+    with TelemetryServer(0, "127.0.0.1", None, checks) as server:
+        assert health_check(server.port) == 0
+        assert health_check(server.port, HEALTH_PAGE="readyz") != 0
 
 
 def test_images_have_the_version_of_the_package() -> None:

@@ -36,7 +36,7 @@ from tests.deploy.manifests import (
 from tests.lag.prometheus_server import promtool
 
 # Variables for Kubernetes and for the HEALTHCHECK of the image, besides those of options.
-OWN_VARIABLES = {"POD_NAME", "PUMPHOUSE_KEY", "HEALTH_PORT"}
+OWN_VARIABLES = {"POD_NAME", "PUMPHOUSE_KEY", "HEALTH_PORT", "HEALTH_PAGE"}
 RELEASE_S = 10  # for checkpoints and leases, after the handlers have ended
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.metrics import checking, checking_loop, serving_metrics
+from pumphouse.cli.common.metrics import serving_metrics
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
     LEASE_OF_HOSTS,
@@ -25,7 +25,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.errors import OptionError
-from pumphouse.telemetry.health import READY
+from pumphouse.telemetry.health import READY, checking, checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.dashboard.options import DashboardOptions, WatchedGroup

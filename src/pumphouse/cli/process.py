@@ -18,7 +18,6 @@ import click
 from pumphouse.cli.common import console
 from pumphouse.cli.common.metrics import (
     checking_host,
-    checking_loop,
     not_ready_without_host,
     serving_health,
     serving_metrics,
@@ -43,6 +42,7 @@ from pumphouse.cli.common.options import (
 )
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
+from pumphouse.telemetry.health import checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.leases.strategies import Strategy

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.metrics import checking_loop, serving_metrics
+from pumphouse.cli.common.metrics import serving_metrics
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
     SIZE_TYPE,
@@ -23,6 +24,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.errors import OptionError
+from pumphouse.telemetry.health import READY, checking, checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.hub.embedded import EmbeddedHub
@@ -213,12 +215,18 @@ def up(
             connections_per_address_max=connections_per_address_max,
         ),
     )
-    with serving_metrics(metrics_port, metrics_host) as metrics:
+    listens = threading.Event()
+    with checking_hub(listens), serving_metrics(metrics_port, metrics_host) as metrics:
 
         def ready(hub: EmbeddedHub) -> None:
             (announce_json if output == "json" else announce)(hub, metrics)
 
-        asyncio.run(serve(hub, ready))
+        asyncio.run(serve(hub, ready, listens))
+
+
+def checking_hub(listens: threading.Event) -> AbstractContextManager[None]:
+    """Let /readyz fail before the hub listens, and from SIGTERM on. Enter it before the server."""
+    return checking(READY, "hub", lambda: None if listens.is_set() else "the hub does not listen")
 
 
 def choose_key(key: str | None, key_file: Path | None) -> str | None:
@@ -231,12 +239,16 @@ def choose_key(key: str | None, key_file: Path | None) -> str | None:
     return chosen
 
 
-async def serve(hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None]) -> None:
+async def serve(
+    hub: EmbeddedHub, announce: Callable[[EmbeddedHub], None], listens: threading.Event
+) -> None:
     """Run the hub until SIGINT or SIGTERM."""
     with stop_on_signal() as stop, checking_loop():
         async with hub:
+            listens.set()
             announce(hub)
             await stop.wait()
+            listens.clear()
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 
 # Returns None if all is well, or a sentence that says what is wrong.
@@ -35,6 +36,10 @@ class HealthChecks:
     def remove(self, kind: str, name: str) -> None:
         with self._lock:
             self._checks.pop((kind, name), None)
+
+    def has(self, kind: str, name: str) -> bool:
+        with self._lock:
+            return (kind, name) in self._checks
 
     def failures(self, kind: str) -> dict[str, str]:
         """By name, what is wrong."""
@@ -72,3 +77,27 @@ class LoopCheck:
 
 
 CHECKS = HealthChecks()  # of this process
+
+
+@contextmanager
+def checking(kind: str, name: str, check: Check) -> Iterator[None]:
+    """Add a health check of this process for the duration of a block."""
+    CHECKS.add(kind, name, check)
+    try:
+        yield
+    finally:
+        CHECKS.remove(kind, name)
+
+
+@contextmanager
+def checking_loop(
+    name: str = "event loop", clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Let /livez fail while the running event loop is blocked."""
+    check = LoopCheck(clock)
+    turning = asyncio.get_running_loop().create_task(check.run(), name="loop check")
+    try:
+        with checking(LIVE, name, check.failure):
+            yield
+    finally:
+        turning.cancel()

@@ -61,6 +61,7 @@ async def test_hosts_are_added_stopped_and_killed(hub: EmbeddedHub, store: str) 
         assert targets.keys() == {"host-1", "host-2"}
         for port in targets.values():
             assert await asyncio.to_thread(read, port, "/livez") == "ok\n"
+            assert await asyncio.to_thread(read, port, "/readyz") == "ok\n"
             metrics = await asyncio.to_thread(read, port, "/metrics")
             assert 'pumphouse_processor_owned_partitions{eventhub="sensors"' in metrics
         words = [change.kind for _, change in page.monitors[0].changes]

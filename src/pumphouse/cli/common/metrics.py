@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pumphouse.telemetry import serve_health, serve_metrics
-from pumphouse.telemetry.health import CHECKS, LIVE, READY, Check, LoopCheck
+from pumphouse.telemetry.health import CHECKS, LIVE, READY
 
 if TYPE_CHECKING:
     from pumphouse.processor.engine import Engine
     from pumphouse.telemetry.server import TelemetryServer
 
-EVENT_LOOP, WATCH, HOST = "event loop", "watch", "host"
+WATCH, HOST = "watch", "host"
 
 
 @contextmanager
@@ -59,26 +58,3 @@ def checking_host(engine: Engine) -> Iterator[None]:
         yield
     finally:
         CHECKS.remove(LIVE, WATCH)
-
-
-@contextmanager
-def checking_loop() -> Iterator[None]:
-    """Let /livez fail while the running event loop is blocked."""
-    check = LoopCheck()
-    turning = asyncio.get_running_loop().create_task(check.run(), name="loop check")
-    CHECKS.add(LIVE, EVENT_LOOP, check.failure)
-    try:
-        yield
-    finally:
-        CHECKS.remove(LIVE, EVENT_LOOP)
-        turning.cancel()
-
-
-@contextmanager
-def checking(kind: str, name: str, check: Check) -> Iterator[None]:
-    """Add a health check for the duration of a block."""
-    CHECKS.add(kind, name, check)
-    try:
-        yield
-    finally:
-        CHECKS.remove(kind, name)

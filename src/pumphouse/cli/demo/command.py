@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pumphouse.cli.common.console import plural
-from pumphouse.cli.common.metrics import checking, checking_loop
 from pumphouse.cli.common.options import verbose_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
-from pumphouse.telemetry.health import READY
+from pumphouse.telemetry.health import READY, checking, checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.cli.demo.gauges import Gauge

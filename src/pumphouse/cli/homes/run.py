@@ -10,7 +10,7 @@ from zlib import crc32
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.metrics import checking, serving_metrics
+from pumphouse.cli.common.metrics import serving_metrics
 from pumphouse.cli.common.options import (
     ca_file,
     connection_option,
@@ -21,7 +21,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.leases.store_url import shared_forms
-from pumphouse.telemetry.health import LIVE, READY
+from pumphouse.telemetry.health import LIVE, READY, checking
 
 if TYPE_CHECKING:
     from pumphouse.telemetry.server import TelemetryServer

@@ -14,7 +14,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pumphouse.client.base import read_connection_string
@@ -24,6 +25,7 @@ from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import open_store
 from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.health.host_checks import Host, health_checks
 from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.options import (
     CheckpointPolicy,
@@ -34,10 +36,11 @@ from pumphouse.processor.options import (
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.telemetry import serve_metrics
-from pumphouse.telemetry.health import CHECKS, LIVE, LoopCheck
+from pumphouse.telemetry.health import CHECKS, READY, checking
 
 BATCH = 500
 CHECKPOINT = CheckpointPolicy(every_s=2.0)
+STARTING = "start"
 
 Handle = Callable[[Any, list[Event]], Awaitable[None]]
 
@@ -87,7 +90,7 @@ async def run_pull(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
         async for batch in partition.batches():
             await handle(partition, batch)
 
-    async with processor:
+    async with checked(processor), processor:
         await run_until(stop, processor.run(serve))
 
 
@@ -114,11 +117,12 @@ async def run_push(arguments: argparse.Namespace, handle: Handle, stop: asyncio.
         prefetch_count=BATCH,
         checkpoints=CHECKPOINT,
     )
-    await host.register(BatchHandler, options)
-    try:
-        await run_until(stop, host.run())
-    finally:
-        await host.unregister()
+    async with checked(host):
+        await host.register(BatchHandler, options)
+        try:
+            await run_until(stop, host.run())
+        finally:
+            await host.unregister()
 
 
 async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio.Event) -> None:
@@ -133,11 +137,20 @@ async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio
         max_batch_size=BATCH,
     )
     processor.on_batch(handle)
-    await processor.start()
-    try:
-        await stop.wait()
-    finally:
-        await processor.stop()
+    async with checked(processor):
+        await processor.start()
+        try:
+            await stop.wait()
+        finally:
+            await processor.stop()
+
+
+@asynccontextmanager
+async def checked(host: Host) -> AsyncIterator[None]:
+    """Let /livez and /readyz tell how the host is."""
+    async with health_checks(host):
+        CHECKS.remove(READY, STARTING)
+        yield
 
 
 RUNNERS = {"pull": run_pull, "push": run_push, "fixed": run_fixed}
@@ -169,13 +182,9 @@ async def run(arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(signal_number, stop.set)
     # The parent never writes to stdin: it becomes readable only when the parent closes it.
     loop.add_reader(sys.stdin.fileno(), stop.set)
-    check = LoopCheck()
-    CHECKS.add(LIVE, "event loop", check.failure)
-    turning = loop.create_task(check.run())
     try:
         await RUNNERS[arguments.face](arguments, make_handler(arguments.work_ms), stop)
     finally:
-        turning.cancel()
         loop.remove_reader(sys.stdin.fileno())
 
 
@@ -183,7 +192,10 @@ def main(arguments: argparse.Namespace) -> None:
     if not arguments.metrics:
         asyncio.run(run(arguments))
         return
-    with serve_metrics(port=0) as server:
+    with (
+        checking(READY, STARTING, lambda: "the host starts"),
+        serve_metrics(port=0) as server,
+    ):
         sys.stdout.write(f"{server.port}\n")  # the parent reads it
         sys.stdout.flush()
         asyncio.run(run(arguments))
