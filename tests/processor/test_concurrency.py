@@ -255,6 +255,33 @@ def test_a_stop_does_not_wait_for_a_long_queue_of_one_key() -> None:
     run(scenario())
 
 
+def test_a_stop_leaves_out_what_follows_a_failing_event_of_its_key() -> None:
+    """The next owner handles the failing event first, and then those behind it."""
+
+    async def scenario() -> None:
+        handler, second = Handler(), Handler()
+        policy = PoisonPolicy(retries=5, first_s=25.0)
+        options = replace(OPTIONS, poison=policy, batch_events_max=2)
+
+        async def fail_at_first(partition: PartitionClient, events: list[Event]) -> None:
+            if events and events[0].sequence == 0:
+                raise ValueError("not yet")
+            await handler(partition, events)
+
+        async with Env() as env:
+            await env.send_keys("xbxbxbxbcdcdcd")
+            async with env.host(fail_at_first, options):
+                await until(lambda: len(handler.handled) > 7)
+                await asyncio.sleep(5)  # the key of the failing event waits for its retry
+            assert "x" not in [key for key, _ in handler.handled]
+            async with env.host(second, options, name="b"):
+                await env.until_checkpoint(13)
+        second.check_order()
+        assert [sequence for key, sequence in second.handled if key == "x"] == [0, 2, 4, 6]
+
+    run(scenario())
+
+
 def test_a_hand_over_repeats_nothing() -> None:
     async def scenario() -> None:
         first, second = Handler(), Handler()

@@ -126,8 +126,6 @@ class PartitionSupervisor:
         """
         if self.client is not None:
             self.client.handlers.unpark()
-        if self.client is not None:
-            self.client.handlers.unpark()
         if self._is_stopped or self.client is None:
             for event in ("event_poisoned", "handler_failed"):  # the next one is logged again
                 self.host.reporter.forget(event, self.partition)

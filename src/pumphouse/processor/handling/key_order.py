@@ -160,9 +160,12 @@ class KeyOrder:
         return call
 
     def end(self, call: KeyedCall) -> None:
-        """The call has ended. Its events that are not marked as handled do not start again."""
+        """The call has ended. Its events that are not marked as handled do not start again.
+
+        Then nothing of their key starts either: it would be handled before them.
+        """
         self.running -= 1
-        if call.is_ordered:
+        if call.is_ordered and all(map(self.is_handled, call.events)):
             self._release(call.key)
 
     def park(self, call: KeyedCall) -> None:
