@@ -48,6 +48,11 @@ def test_the_table_of_a_section(heading: str) -> None:
     assert rows == [row(metric) for metric in SECTIONS[heading]]
 
 
+def test_every_metric_is_documented() -> None:
+    documented = [metric.name for metrics in SECTIONS.values() for metric in metrics]
+    assert sorted(documented) == sorted(METRICS)
+
+
 def test_every_table_has_a_section_here() -> None:
     metrics = PAGE.partition("\n## Metrics\n")[2].partition("\n## ")[0]
     assert re.findall(r"^### (.+)$", metrics, re.MULTILINE) == list(SECTIONS)

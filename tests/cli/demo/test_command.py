@@ -37,7 +37,6 @@ from tests.cli.demo.scraped_demo import (
 )
 from tests.dashboard.browser import PATIENCE_MS, BrowserLog, open_browser
 from tests.lag.prometheus_server import Prometheus
-from tests.lag.test_docs import SECTIONS
 
 MARK = "PUMPHOUSE_TEST_MARK"
 
@@ -99,8 +98,7 @@ def check_metrics(demo: ScrapedDemo) -> None:
     check_pages(demo)
     check_counts(demo)
     check_boards(demo)
-    if "Processors" in SECTIONS:
-        check_processors(demo)
+    check_processors(demo)
     check_lag_of_a_killed_host(demo)
 
 
