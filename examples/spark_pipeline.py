@@ -1,4 +1,4 @@
-"""Hub -> Spark -> hub with an exactly-once effect: events carry ids, and readers drop repeats."""
+"""Hub -> Spark -> hub, exactly once: a stream names its rows, and readers drop repeats."""
 
 import tempfile
 
@@ -15,7 +15,7 @@ with EmbeddedHub(hubs={"sensors": 4, "alerts": 2}) as hub, tempfile.TemporaryDir
 
     readings = spark.readStream.format("eventhubs").options(**sensors, startingPosition="earliest")
     hot = readings.load().where("cast(cast(body as string) as int) >= 90").select("body")
-    writer = hot.writeStream.format("eventhubs").options(**alerts, dedupProperties=True)
+    writer = hot.writeStream.format("eventhubs").options(**alerts)
     query = writer.trigger(availableNow=True).option("checkpointLocation", folder).start()
     query.awaitTermination()
 

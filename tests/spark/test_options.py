@@ -309,6 +309,13 @@ def test_the_options_of_a_sink() -> None:
         read_sink({"connectionString": STRING, "consumerGroup": "g"})
 
 
+def test_a_streaming_query_names_its_rows_by_default() -> None:
+    given = {"connectionString": STRING}
+    assert read_sink(given, streaming=True).dedup
+    assert not read_sink(given).dedup
+    assert not read_sink({**given, "dedupProperties": "false"}, streaming=True).dedup
+
+
 def test_per_partition_positions_reach_the_options() -> None:
     options = source(startingPositions='{"0": {"seqNo": 4}}', startingPosition="earliest")
     assert options.starts == {"0": Position("sequence", "4", inclusive=True)}

@@ -36,9 +36,7 @@ def write(frame: DataFrame, hub: Hub, **options: str) -> None:
 def copy(frame: DataFrame, hub: Hub, checkpoint: Path) -> str:
     """Stream to a hub until the source has ended; the id of the query."""
     writer = frame.writeStream.format("eventhubs").trigger(availableNow=True)
-    writer = writer.options(
-        connectionString=hub.connection, dedupProperties="true", checkpointLocation=str(checkpoint)
-    )
+    writer = writer.options(connectionString=hub.connection, checkpointLocation=str(checkpoint))
     query = start_query(writer.start)
     assert query.awaitTermination(ENDED_S)
     return str(query.id)

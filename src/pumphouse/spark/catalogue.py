@@ -366,9 +366,10 @@ CATALOGUE = (
     Option(
         "dedupProperties",
         "flag",
-        "false",
-        WRITE,
-        "add query, batch, task and row as properties, for drop_repeats",
+        side=WRITE,
+        help="add query, batch, task and row as properties, for drop_repeats, see "
+        "[Exactly once](#exactly-once-from-hub-to-hub)",
+        default_for={STREAM: "true", BATCH: "false"},
     ),
 )
 

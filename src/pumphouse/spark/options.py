@@ -183,7 +183,7 @@ def read_sink(
         in_flight=values.count("maxInFlight") or 1,
         send_timeout_s=values.duration("sendTimeout"),
         rate_max=values.count("maxSendRate"),
-        dedup=values.flag("dedupProperties"),
+        dedup=values.flag("dedupProperties", STREAM if streaming else BATCH),
         outage_s=values.duration("outageTimeout", STREAM if streaming else BATCH),
     )
 

@@ -1,8 +1,8 @@
 """The sink as Spark sees it: writers of batches and streams.
 
 Options and columns are checked when a query starts. Delivery is at least once: if Spark runs a task
-again, its rows are sent again. With `dedupProperties=true` each event names its row, and a reader
-can drop duplicates.
+again, its rows are sent again. In a streaming query each event names its row, and a reader can drop
+duplicates.
 
     Spark -> StreamWriter, BatchWriter -> write_rows
              ^^^^^^^^^^^^^^^^^^^^^^^^^ this module

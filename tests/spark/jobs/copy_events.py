@@ -40,7 +40,6 @@ def copy(spark: SparkSession, source: str, target: str, checkpoint: str, ends: b
         events.select("body")
         .writeStream.format("eventhubs")
         .option("connectionString", target)
-        .option("dedupProperties", "true")
         .option("checkpointLocation", checkpoint)
         .trigger(**({"availableNow": True} if ends else {"processingTime": "100 milliseconds"}))
         .start()

@@ -107,6 +107,7 @@ def start(
     alerts = watched(activity_columns(events.load()), make_watcher(spark, namespace, settings))
     writer = as_events(alerts).writeStream.queryName(NAME).format("eventhubs")
     writer = writer.options(**namespace.hub_options(ALERTS_HUB)).outputMode("append")
+    writer = writer.option("dedupProperties", "false")  # an alert has an id of its own
     writer = writer.option(
         "checkpointLocation", new_checkpoint(host_folder(checkpoint, settings.sharing))
     )

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
-from pumphouse.spark.deduplication import BATCH, QUERY, ROW, TASK
+from pumphouse.spark.deduplication import BATCH, IDENTITY, QUERY, ROW, TASK, name_row
 from pumphouse.spark.options import SinkOptions
 
 PARTITION_NAMES = ("partitionId", "partition")
@@ -36,8 +36,19 @@ class RowOrigin:
     batch: str
     task: int
 
-    def properties(self, row: int) -> dict[str, Any]:
-        return {QUERY: self.query, BATCH: self.batch, TASK: self.task, ROW: row}
+    def properties(self, row: int, body: bytes, key: str | None) -> dict[str, Any]:
+        row_name = name_row(row, body, key)
+        return {QUERY: self.query, BATCH: self.batch, TASK: self.task, ROW: row_name}
+
+
+def without_identity(properties: dict[str, Any]) -> dict[str, Any]:
+    """Properties without those by which another query has named the row that it wrote.
+
+    Several rows may come from one such event: they are not duplicates.
+    """
+    if QUERY not in properties:
+        return properties
+    return {name: value for name, value in properties.items() if name not in IDENTITY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +86,9 @@ class RowFormat:
                         row, f"has a partition ({partition}) and a key ({key}); set one to null"
                     )
             event_properties = as_properties(row, None if properties is None else properties[index])
+            event_properties = without_identity(event_properties)
             if origin is not None:
-                event_properties = {**event_properties, **origin.properties(row)}
+                event_properties |= origin.properties(row, bodies[index], key)
             yield partition, Event(bodies[index], event_properties, key)
 
     @staticmethod

@@ -23,7 +23,6 @@ def copy(spark: Any, settings: dict[str, Any]) -> None:
     query = (
         rows.writeStream.format(settings["format"])
         .option("connectionString", settings["target"])
-        .option("dedupProperties", "true")
         .option("checkpointLocation", settings["checkpoint"])
         .queryName(settings["options"]["host"])
         .trigger(processingTime=settings["trigger"])
