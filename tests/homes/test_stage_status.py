@@ -73,8 +73,8 @@ def test_the_failure_reason_is_one_line(text: str, reason: str) -> None:
 
 def progress(**more: Any) -> dict[str, Any]:
     ends, latest = {"sensors": {"0": 90}}, {"sensors": {"0": 100}}
-    marks = {"0": {"newest": [99, "9", 5000], "read": [89, "8", 3000]}}
-    source = {"endOffset": ends, "latestOffset": {**latest, "@marks": marks}}
+    positions = {"0/99/5000/9": 0, "0/89/3000/8": 0}
+    source = {"endOffset": ends, "latestOffset": {**latest, "@positions": positions}}
     fields = {"batchId": 7, "numInputRows": 90, "sources": [source], "inputRowsPerSecond": 45.04}
     operators = [{"numRowsTotal": 3, "memoryUsedBytes": 10}, {"numRowsTotal": 4}]
     return {**fields, "stateOperators": operators, "durationMs": {"triggerExecution": 12}, **more}

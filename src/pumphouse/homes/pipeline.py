@@ -253,7 +253,8 @@ def spark_session(options: PipelineOptions) -> Iterator[SparkSession]:
     from pumphouse.spark import session
 
     try:
-        spark = session("homes", options.master, spark_settings(options))
+        # Its own listener measures more, see recording_metrics.
+        spark = session("homes", options.master, spark_settings(options), metrics=False)
     except PumphouseError:
         raise
     except Exception as failure:  # of Spark, of its bridge to Python, or of the JVM

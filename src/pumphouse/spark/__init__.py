@@ -4,12 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.spark.deduplication import drop_repeats
 from pumphouse.spark.lag.known_positions import Lag, PartitionLag
-from pumphouse.spark.session import JavaMissing, session
+from pumphouse.spark.session import JavaMissing, lags, session
 
 if TYPE_CHECKING:
     from pumphouse.spark.lag.listener import EventHubsLagListener
 
-__all__ = ["EventHubsLagListener", "JavaMissing", "Lag", "PartitionLag", "drop_repeats", "session"]
+__all__ = [
+    "EventHubsLagListener",
+    "JavaMissing",
+    "Lag",
+    "PartitionLag",
+    "drop_repeats",
+    "lags",
+    "session",
+]
 
 
 def __getattr__(name: str) -> Any:

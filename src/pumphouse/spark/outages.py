@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from pumphouse.client.bulk import is_transient
 from pumphouse.errors import PumphouseError
@@ -57,9 +56,3 @@ class Outage:
 
     def succeeded(self) -> None:
         self.contacted, self.failures, self.error = True, 0, ""
-
-    def report(self, now_s: float) -> dict[str, Any] | None:
-        """For the progress of the query; None if the hub responds."""
-        if not self.failures:
-            return None
-        return {"seconds": round(now_s - self.since_s, 1), "error": self.error}

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,6 +24,7 @@ from pumphouse.spark.options import alias_variable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pumphouse.spark.lag.known_positions import Lag
     from pumphouse.spark.lag.metrics import QueryMetricsListener
 
 CONNECTION_SETTING = re.compile(r"spark\.pumphouse\.(?P<alias>[^.]+)\.connectionString")
@@ -76,18 +76,30 @@ def session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
     *,
-    metrics: bool = False,
+    metrics: bool | None = None,
 ) -> SparkSession:
     """A new session, or the active one; `settings` override those of this module.
 
     Without `master`, Spark uses that of spark-submit or SPARK_REMOTE, or else this machine.
-    With `metrics`, a listener records the lag and the batches of all streaming queries; it needs
-    the extra `telemetry`, and `serve_metrics()` or a MeterProvider of the application.
+    A listener measures the lag of all streaming queries, see `lags`. It records metrics if they can
+    be read: after `serve_metrics()`, or with a MeterProvider of the application. `metrics=False`
+    leaves it out, and `metrics=True` adds it to a session of Spark Connect too.
     """
     spark = build_session(name, master, dict(settings or {}))
-    if metrics:
-        add_metrics(spark)
+    if metrics or (metrics is None and master_is_here()):
+        add_listener(spark)
     return spark
+
+
+def lags(spark: SparkSession) -> list[Lag]:
+    """The last lag of each streaming query in each hub, measured by the listener of `session`."""
+    listener = _LISTENERS.get(spark)
+    return [] if listener is None else list(listener.lags.values())
+
+
+def master_is_here() -> bool:
+    """Whether this process is the driver, and not a client of Spark Connect."""
+    return REMOTE not in os.environ
 
 
 def build_session(name: str, master: str | None, given: dict[str, str]) -> SparkSession:
@@ -128,12 +140,8 @@ def is_spark_running() -> bool:
     return SUBMITTED in os.environ or SparkSession.getActiveSession() is not None
 
 
-def add_metrics(spark: SparkSession) -> None:
-    """Record the metrics of the streaming queries of this session; at most one listener."""
-    if find_spec("opentelemetry") is None:
-        raise OptionError(
-            "metrics=True needs the extra `telemetry`: pip install 'pumphouse[telemetry]'"
-        )
+def add_listener(spark: SparkSession) -> None:
+    """Measure the streaming queries of this session; at most one listener."""
     from pumphouse.spark.lag.metrics import QueryMetricsListener
 
     if _LISTENERS.get(spark) is None:

@@ -18,13 +18,12 @@ from pumphouse.spark.lag.known_positions import (
 
 LATEST = {
     "sensors": {"0": 120, "1": 50},
-    "@marks": {
-        "0": {"newest": [119, "900", 20_000], "read": [39, "300", 4_000]},
-        "1": {"newest": [49, "700", 9_000], "read": None},
-    },
-    "@unavailable": ["2"],
+    "@hub": {"created": 1000},
+    "@positions": {"0/119/20000/900": 0, "0/39/4000/300": 0, "1/49/9000/1:49/x": 0, "1/9//": 0},
+    "@unavailable": {"2": 0},
+    "@reader": {"host:5671/$default": 0},
 }
-END = {"sensors": {"0": 80, "1": 50}}
+END = {"sensors": {"0": 80, "1": 50}, "@hub": {"created": 1000}}
 
 
 def progress(as_text: bool) -> dict[str, Any]:
@@ -39,12 +38,28 @@ def test_the_lag_is_computed_from_the_progress(as_text: bool) -> None:
     (source,) = progress_of_sources(progress(as_text))
     history = PositionHistory()
     history.add(source.positions)
-    assert source.unavailable == ("2",)
+    assert (source.unavailable, source.reader) == (("2",), "host:5671/$default")
+    assert source.positions["1"] == (KnownPosition(49, "1:49/x", 9_000), KnownPosition(9))
     # Event 79 lies half way between 39 (at 4 s) and 119 (at 20 s): at 12 s, 8 s before the newest.
     assert partition_lags(source, history) == (
         PartitionLag("0", 40, 8.0),
         PartitionLag("1", 0, 0.0),
     )
+
+
+def test_tools_that_add_up_all_numbers_get_the_lag() -> None:
+    """They expect a number for each partition, as with other sources."""
+    lags = [
+        number - END.get(hub, {}).get(partition, 0)
+        for hub, numbers in LATEST.items()
+        for partition, number in numbers.items()
+    ]
+    assert sum(lags) == 40
+
+
+def test_the_description_names_hub_and_group() -> None:
+    lag = Lag("q", None, 1, "sensors", (), reader="host:5671/$default")
+    assert lag.description == "eventhubs[hub=sensors, group=$default, namespace=host:5671]"
 
 
 def test_an_unknown_lag_is_none() -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks._spark_start import start_query
+from pumphouse.spark import lags
 from pumphouse.spark.lag.known_positions import Lag, PartitionLag
 from pumphouse.spark.lag.metrics import QueryMetrics, state_rows, watermark_delay_s
-from pumphouse.spark.session import add_metrics
+from pumphouse.spark.session import add_listener
 from pumphouse.telemetry.definitions import (
     SPARK_INPUT_ROWS,
     SPARK_LAG_EVENTS,
@@ -63,8 +64,8 @@ def test_values_of_a_progress() -> None:
 
 def test_values_of_a_lag() -> None:
     metrics = QueryMetrics()
-    lags = (PartitionLag("0", 5, 1.5), PartitionLag("1", 2, None))
-    metrics.record_lag(Lag("q-1", None, 3, "sensors", lags))
+    partitions = (PartitionLag("0", 5, 1.5), PartitionLag("1", 2, None))
+    metrics.record_lag(Lag("q-1", None, 3, "sensors", partitions))
     labels = {"query": "q-1", "eventhub": "sensors"}
     assert list(metrics.observe(SPARK_LAG_EVENTS)) == [
         (5, {**labels, "partition": "0"}),
@@ -94,8 +95,7 @@ def test_a_query_without_a_watermark_or_state(progress: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("queries")
 def test_a_running_query(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
-    add_metrics(spark)
-    add_metrics(spark)  # no second listener: the rows would be counted twice
+    add_listener(spark)  # session() has added it; a second one would count the rows twice
     hub.send("a", "b", "c", partition="0")
     frame = stream(spark, hub, startingPosition="earliest")
     writer = frame.writeStream.format("noop").queryName("doors-metrics")
@@ -104,6 +104,11 @@ def test_a_running_query(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
     until(lambda: list(scrape("pumphouse_spark_input_rows_total", **labels).values()) == [3])
     lag = scrape("pumphouse_spark_lag_events", partition="0", **labels)
     assert list(lag.values()) == [0]
+    (measured,) = [each for each in lags(spark) if each.name == "doors-metrics"]
+    assert measured.events == 0
+    assert measured.description.startswith("eventhubs[hub=sensors, group=$default, namespace=")
+    # Spark's own description: the day this fails, the source can name itself.
+    assert "PythonMicroBatchStream" in query.lastProgress["sources"][0]["description"]
     # The durations of a batch are recorded after its rows.
     until(lambda: scrape("pumphouse_spark_batch_seconds_count", phase="addBatch", **labels) != {})
     query.stop()

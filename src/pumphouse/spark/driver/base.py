@@ -20,12 +20,15 @@ from pyspark.sql.datasource import InputPartition
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.spark.driver.batch_size import NO_LIMIT, BatchSize
 from pumphouse.spark.driver.hub_state import HubAway, HubState
+from pumphouse.spark.generation import with_created
 from pumphouse.spark.lag.known_positions import (
+    ERROR_KEY,
     POSITIONS_KEY,
     READER_KEY,
     UNAVAILABLE_KEY,
     WAITING_KEY,
     KnownPosition,
+    positions_to_json,
     reader_name,
 )
 from pumphouse.spark.lag.task_reports import ReportListener, reachable_host
@@ -169,24 +172,19 @@ class QueryRun:
     def report(self) -> Offset:
         snapshot = self.hub_state.snapshot()
         latest = self.planner.newest_ends(snapshot)
-        newest, read = newest_positions(snapshot), self.read_positions()
-        positions = {
-            partition: {
-                "newest": newest[partition].to_json() if partition in newest else None,
-                "read": read[partition].to_json() if partition in read else None,
-            }
-            for partition in latest
-        }
-        report = {
-            **to_json(self.hub, latest),
-            POSITIONS_KEY: positions,
-            READER_KEY: reader_name(self.options.identity.connection.address, self.options.group),
+        known = (*newest_positions(snapshot).items(), *self.read_positions().items())
+        address = self.options.identity.connection.address
+        report: Offset = {
+            **with_created(to_json(self.hub, latest), snapshot.created_ms),
+            POSITIONS_KEY: positions_to_json(each for each in known if each[0] in latest),
+            READER_KEY: {reader_name(address, self.options.group): 0},
         }
         if snapshot.unavailable:
-            report[UNAVAILABLE_KEY] = list(snapshot.unavailable)
-        waiting = self.hub_state.outage.report(self.clock.monotonic())
-        if waiting is not None:
-            report[WAITING_KEY] = waiting
+            report[UNAVAILABLE_KEY] = dict.fromkeys(snapshot.unavailable, 0)
+        outage, now_s = self.hub_state.outage, self.clock.monotonic()
+        if outage.failures:
+            report[WAITING_KEY] = {"seconds": round(now_s - outage.since_s, 1)}
+            report[ERROR_KEY] = {outage.error: 0}
         return report
 
     def close(self) -> None:

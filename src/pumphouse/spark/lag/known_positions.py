@@ -3,9 +3,12 @@
 Spark's progress has the end of a batch as sequence numbers, which give the lag in events. The lag
 in seconds, and the offset for a checkpoint, need the time and the offset of single events: of the
 newest, which the hub reports, and of the last ones read, which tasks report. The progress has them
-beside the hub, under a key that is not a valid name of a hub:
+beside the hub, under a key that is not a valid name of a hub, as partition/event/ms/offset:
 
-    {"sensors": {"0": 120}, "@marks": {"0": {"newest": [119, "8192", 1763...], "read": [...]}}}
+    {"sensors": {"0": 120}, "@positions": {"0/119/1763200000000/8192": 0}}
+
+Other tools compute the lag from the same JSON. So every value is a map of numbers, and those that
+are no sequence numbers are 0, or the same in the journal.
 
     progress -> progress_of_sources -> PositionHistory.add -> partition_lags -> listener
                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -15,16 +18,17 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY, WAITING_KEY = (
-    "@marks",
+POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY, WAITING_KEY, ERROR_KEY = (
+    "@positions",
     "@unavailable",
     "@tenancy",
     "@reader",
     "@waiting",
+    "@error",
 )
 POSITIONS_MAX = 256  # remembered for each partition
 
@@ -37,8 +41,9 @@ class KnownPosition:
     offset: str | None = None
     enqueued_ms: int | None = None
 
-    def to_json(self) -> list[Any]:
-        return [self.sequence, self.offset, self.enqueued_ms]
+    def to_text(self, partition: str) -> str:
+        ms = "" if self.enqueued_ms is None else self.enqueued_ms
+        return f"{partition}/{self.sequence}/{ms}/{self.offset or ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,20 @@ class Lag:
     hub: str
     partitions: tuple[PartitionLag, ...]
     unavailable: tuple[str, ...] = ()
+    reader: str = ""  # the namespace and the consumer group
+
+    @property
+    def description(self) -> str:
+        """The source in words. Spark's progress has the address of an object instead."""
+        return f"eventhubs[hub={self.hub}, group={self.group}, namespace={self.namespace}]"
+
+    @property
+    def namespace(self) -> str:
+        return self.reader.partition("/")[0]
+
+    @property
+    def group(self) -> str:
+        return self.reader.partition("/")[2]
 
     @property
     def events(self) -> int:
@@ -101,13 +120,10 @@ def progress_of_sources(progress: Mapping[str, Any]) -> list[SourceProgress]:
                     hub,
                     end=end.get(hub, {}),
                     latest=latest[hub],
-                    positions={
-                        partition: positions_from_json(fields)
-                        for partition, fields in latest[POSITIONS_KEY].items()
-                    },
+                    positions=positions_from_json(latest[POSITIONS_KEY]),
                     unavailable=tuple(latest.get(UNAVAILABLE_KEY, ())),
                     epochs=epochs_in_offset(end),
-                    reader=latest.get(READER_KEY, ""),
+                    reader=next(iter(latest.get(READER_KEY, ())), ""),
                 )
             )
     return sources
@@ -134,8 +150,18 @@ def parse_nested_json(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def positions_from_json(fields: Mapping[str, Any]) -> tuple[KnownPosition, ...]:
-    return tuple(KnownPosition(*values) for values in fields.values() if values is not None)
+def positions_to_json(positions: Iterable[tuple[str, KnownPosition]]) -> dict[str, int]:
+    return {position.to_text(partition): 0 for partition, position in positions}
+
+
+def positions_from_json(fields: Iterable[str]) -> dict[str, tuple[KnownPosition, ...]]:
+    """The positions by partition."""
+    positions: dict[str, tuple[KnownPosition, ...]] = {}
+    for text in fields:
+        partition, sequence, ms, offset = text.split("/", 3)
+        position = KnownPosition(int(sequence), offset or None, int(ms) if ms else None)
+        positions[partition] = (*positions.get(partition, ()), position)
+    return positions
 
 
 class PositionHistory:

@@ -46,6 +46,7 @@ from pumphouse.spark.lag.mirror import CheckpointMirror, mirror_failed
 
 log = logging.getLogger("pumphouse.spark")
 
+LAGS_MAX = 1000  # of queries that have ended, too
 LOOK_UP_ALL_S = 60.0  # Spark's other listeners wait meanwhile
 
 
@@ -113,8 +114,11 @@ class EventHubsLagListener(StreamingQueryListener):
             source.hub,
             partition_lags(source, history),
             source.unavailable,
+            source.reader,
         )
         self.lags[query, source.hub] = lag
+        if len(self.lags) > LAGS_MAX:
+            del self.lags[next(iter(self.lags))]
         if self._mirrored is not None:
             self._mirrored.follow(source, history)
         try:
@@ -194,7 +198,7 @@ def log_lag(lag: Lag) -> None:
     log.info(
         "%s",
         line(
-            "lag_measured", query=lag.name or lag.query, hub=lag.hub, batch=lag.batch,
-            events=lag.events, seconds=lag.seconds,
+            "lag_measured", query=lag.name or lag.query, hub=lag.hub, group=lag.group,
+            batch=lag.batch, events=lag.events, seconds=lag.seconds,
         ),
     )  # fmt: skip

@@ -3,7 +3,8 @@
     progress of Spark -> QueryMetricsListener -> QueryMetrics -> telemetry
                          ^^^^^^^^^^^^^^^^^^^^    ^^^^^^^^^^^^ this module
 
-`session(metrics=True)` installs the listener. The lag is that of `EventHubsLagListener`.
+`session()` installs the listener. The lag is that of `EventHubsLagListener`. Nothing else is
+recorded unless metrics can be read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pumphouse.spark.lag.known_positions import Lag
-from pumphouse.spark.lag.listener import EventHubsLagListener
+from pumphouse.spark.lag.listener import EventHubsLagListener, log_lag
 from pumphouse.telemetry.definitions import (
     SPARK_BATCH_SECONDS,
     SPARK_INPUT_ROWS,
@@ -30,6 +31,7 @@ from pumphouse.telemetry.meter import (
     Series,
     add_source,
     close_series,
+    is_on,
     open_series,
     remove_source,
 )
@@ -140,12 +142,18 @@ class QueryMetricsListener(EventHubsLagListener):
 
     def __init__(self) -> None:
         self.metrics = QueryMetrics()
-        super().__init__(self.metrics.record_lag)
+        super().__init__(self._record_lag)
         add_source(self.metrics, *OBSERVED)
 
     def onQueryProgress(self, event: Any) -> None:
         super().onQueryProgress(event)
-        self.metrics.record(json.loads(event.progress.json))
+        if is_on():
+            self.metrics.record(json.loads(event.progress.json))
+
+    def _record_lag(self, lag: Lag) -> None:
+        log_lag(lag)
+        if is_on():
+            self.metrics.record_lag(lag)
 
     def onQueryTerminated(self, event: Any) -> None:
         super().onQueryTerminated(event)

@@ -126,7 +126,11 @@ class TenantDriver:
         tenancy = self.host.wait(self.host.report())
         owned = tenancy["owns"]
         for key in (self.run.hub, POSITIONS_KEY):
-            report[key] = {name: value for name, value in report[key].items() if name in owned}
+            report[key] = {
+                name: value
+                for name, value in report[key].items()
+                if name.partition("/")[0] in owned
+            }
         return {**report, TENANCY_KEY: tenancy}
 
     def committed(self, end: Offset) -> None:
