@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pumphouse.errors import OptionError, PumphouseError
+from pumphouse.spark.driver.secrets import RESOLVER_SETTING, RESOLVER_VARIABLE
 from pumphouse.spark.options import alias_variable
 
 if TYPE_CHECKING:
@@ -117,21 +118,29 @@ def build_session(name: str, master: str | None, given: dict[str, str]) -> Spark
 
 
 def take_connections(given: dict[str, str]) -> None:
-    """Move `spark.pumphouse.ALIAS.connectionString` into the environment, which Spark inherits.
+    """Move our settings into the environment, which Spark inherits.
 
-    Spark shows its settings on its page and to every job, and does not pass them to a Python
-    source.
+    These are `spark.pumphouse.ALIAS.connectionString` and `spark.pumphouse.secrets`. Spark shows
+    its settings on its page and to every job, and does not pass them to a Python source.
     """
-    for key in [key for key in given if CONNECTION_SETTING.fullmatch(key)]:
-        match = CONNECTION_SETTING.fullmatch(key)
-        assert match is not None
-        variable, value = alias_variable(match["alias"]), given.pop(key)
+    for key, variable in [(key, variable_of(key)) for key in given]:
+        if variable is None:
+            continue
+        value = given.pop(key)
         if os.environ.get(variable) != value and is_spark_running():
             raise OptionError(
                 f"{key} has no effect: Spark runs already, with its own environment. Set it in the "
                 f"first session of the process, or set {variable} before Spark starts"
             )
         os.environ[variable] = value
+
+
+def variable_of(setting: str) -> str | None:
+    """The environment variable of a setting of ours; None for a setting of Spark."""
+    if setting == RESOLVER_SETTING:
+        return RESOLVER_VARIABLE
+    match = CONNECTION_SETTING.fullmatch(setting)
+    return None if match is None else alias_variable(match["alias"])
 
 
 def is_spark_running() -> bool:

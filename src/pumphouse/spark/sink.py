@@ -10,7 +10,6 @@ duplicates.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
@@ -25,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pumphouse.errors import OptionError
+from pumphouse.spark.driver.secrets import Environment, resolve_options
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.worker import end_quietly_without_consumer, freeze_imported_modules
 from pumphouse.spark.write.rows import RowFormat, RowOrigin, read_row_format
@@ -74,12 +74,12 @@ def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> 
     end_quietly_without_consumer()
     if overwrite:
         raise OptionError("invalid mode overwrite: a hub cannot be overwritten; use mode append")
-    options = read_sink(given, environment=os.environ)
+    options = read_sink(resolve_options(given), environment=Environment())
     return BatchWriter(read_row_format(schema, options), options)
 
 
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
-    options = read_sink(given, streaming=True, environment=os.environ)
+    options = read_sink(resolve_options(given), streaming=True, environment=Environment())
     row_format = read_row_format(schema, options)
     check_hub_accepts_sender(options.identity)
     return StreamWriter(row_format, options)

@@ -41,6 +41,7 @@ from pumphouse.spark.driver.base import (
 )
 from pumphouse.spark.driver.filters import NO_BOUNDS, narrow, read_filters
 from pumphouse.spark.driver.hub_state import HubState
+from pumphouse.spark.driver.secrets import Environment, resolve_options
 from pumphouse.spark.driver_factory import open_driver
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.planner import Planner, plan_batch_query
@@ -61,10 +62,10 @@ class BatchReader(DataSourceReader):
     def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
         self.options = read_source(
-            option_texts,
+            resolve_options(option_texts),
             streaming=False,
             now_ms=now_ms(SystemClock()),
-            environment=os.environ,
+            environment=Environment(),
         )
         find_plugin(self.options.reading.metric_plugin)
         self.bounds = NO_BOUNDS
@@ -113,10 +114,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
         self.options = read_source(
-            option_texts,
+            resolve_options(option_texts),
             streaming=True,
             now_ms=now_ms(SystemClock()),
-            environment=os.environ,
+            environment=Environment(),
         )
         for store in filter(None, (self.options.store, tenancy_store(self.options))):
             parse_store_url(store)  # raises if the address of a store is invalid

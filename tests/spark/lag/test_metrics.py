@@ -108,7 +108,9 @@ def test_a_running_query(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
     assert measured.events == 0
     assert measured.description.startswith("eventhubs[hub=sensors, group=$default, namespace=")
     # Spark's own description: the day this fails, the source can name itself.
-    assert "PythonMicroBatchStream" in query.lastProgress["sources"][0]["description"]
+    progress = query.lastProgress
+    assert progress is not None
+    assert "PythonMicroBatchStream" in progress["sources"][0]["description"]
     # The durations of a batch are recorded after its rows.
     until(lambda: scrape("pumphouse_spark_batch_seconds_count", phase="addBatch", **labels) != {})
     query.stop()
