@@ -21,7 +21,7 @@ from tests.fuzz.offline_connection import Loop, OfflineConnection, Transport
 from tests.fuzz.streams import Stream
 
 MORE_RUNS = 5  # of a suspicious stream
-TRANSFERS = (b"\x00\x53\x14", b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x14")
+TRANSFER, ATTACH = 0x14, 0x12
 SOME_WORK_S = 0.0012  # of `some_work`, on a core of 2024
 
 
@@ -33,6 +33,7 @@ class Prices:
     byte_cpu_s: float = 1e-6
     read_cpu_s: float = 1e-5  # a read of the socket costs this much, for a single byte too
     delivery_cpu_s: float = 1e-5  # an event without content is stored, or refused with a text
+    attach_cpu_s: float = 5e-6  # of 20 bytes: it is refused with two frames and a text
     turn_s: float = 0.1  # the longest time in which the hub serves one client only
     fixed_bytes: int = 1 << 20
     byte_bytes: float = 8.0
@@ -48,6 +49,7 @@ class Prices:
             byte_cpu_s=self.byte_cpu_s * factor,
             read_cpu_s=self.read_cpu_s * factor,
             delivery_cpu_s=self.delivery_cpu_s * factor,
+            attach_cpu_s=self.attach_cpu_s * factor,
             turn_s=self.turn_s * factor,
         )
 
@@ -65,12 +67,13 @@ class Cost:
     sessions: int = 0
     events: int = 0
     deliveries: int = 0  # transfers that have arrived, whatever became of them
+    attaches: int = 0  # the same of attaches
 
     def excess(self, prices: Prices) -> list[str]:
         """What is above the prices."""
         cpu_s = prices.fixed_cpu_s + prices.byte_cpu_s * self.size
         cpu_s += prices.read_cpu_s * (self.reads - 1)
-        cpu_s += prices.delivery_cpu_s * self.deliveries
+        cpu_s += prices.delivery_cpu_s * self.deliveries + prices.attach_cpu_s * self.attaches
         memory = (
             prices.fixed_bytes
             + prices.byte_bytes * self.size
@@ -156,8 +159,15 @@ def measure_cpu(stream: Stream) -> Cost:
     connection.receive_all(stream)
     loop = connection.loop
     connection.connection.connection_lost(None)
-    reads, deliveries = len(stream.pieces), count_transfers(stream)
-    return Cost(stream.size, reads, loop.total_s, loop.longest_s, deliveries=deliveries)
+    transfers, attaches = (count_frames(stream, code) for code in (TRANSFER, ATTACH))
+    return Cost(
+        stream.size,
+        len(stream.pieces),
+        loop.total_s,
+        loop.longest_s,
+        deliveries=transfers,
+        attaches=attaches,
+    )
 
 
 def measure_memory(stream: Stream) -> Cost:
@@ -185,12 +195,13 @@ def counts(connection: MeasuredConnection) -> tuple[int, int, int]:
     return links, len(sessions), events
 
 
-def count_transfers(stream: Stream) -> int:
-    """The number of transfers in a stream."""
+def count_frames(stream: Stream, code: int) -> int:
+    """The number of frames of one kind in a stream."""
+    starts = (bytes((0, 0x53, code)), bytes((0, 0x80, *bytes(7), code)))
     data, pos, count = b"".join(stream.pieces), 0, 0
     while len(data) - pos >= HEAD.size:
         size, doff, _, _ = HEAD.unpack_from(data, pos)
-        count += data.startswith(TRANSFERS, pos + 4 * doff)
+        count += data.startswith(starts, pos + 4 * doff)
         pos += max(size, HEAD.size)
     return count
 

@@ -209,6 +209,7 @@ class StreamMaker:
             lambda n: attach(FREE + n, False, text("eh"), text(str(n))),
             lambda n: attach(FREE + n, False, text("eh/Publishers/" + str(n))),
             lambda n: attach(FREE + n, True, text(rng.choice(TEXTS))),
+            lambda n: frame(performative(0x12, text("n"), uint(FREE + n), b"\x41")),
             lambda n: attach(FREE, False, text("eh")) + frame(performative(0x16, uint(FREE))),
             lambda n: transfer(PRODUCER, n, described(0x75, b"\xa0\x00")),
             lambda n: transfer(PRODUCER, n, b""),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fuzz.costs import Cost, Prices, count_transfers, excess_of
+from tests.fuzz.costs import TRANSFER, Cost, Prices, count_frames, excess_of
 from tests.fuzz.encoding import text
 from tests.fuzz.probing import ProbedHub
 from tests.fuzz.streams import (
@@ -56,7 +56,7 @@ def test_many_small_frames_cost_little(kind: str) -> None:
 def test_transfers_are_counted() -> None:
     frames = [transfer(0, 1, b"x"), flow(9), transfer(0, 2, b"y"), b"\0\0"]
     data = b"".join(frames)
-    assert count_transfers(Stream("two", (data[:50], data[50:]))) == 2
+    assert count_frames(Stream("two", (data[:50], data[50:])), TRANSFER) == 2
 
 
 def test_a_stream_follows_from_its_seed() -> None:
@@ -76,6 +76,8 @@ def test_all_kinds_of_streams_are_made() -> None:
         (Cost(1000, 1, 0.0019, 0.1), []),
         (Cost(1000, 1, 0.0021, 0.0), ["2.10 ms of CPU, 2.00 are allowed"]),
         (Cost(1000, 1, 0.0119, 0.0, deliveries=1000), []),
+        (Cost(1000, 1, 0.0069, 0.0, attaches=1000), []),
+        (Cost(1000, 1, 0.0071, 0.0, attaches=1000), ["7.10 ms of CPU, 7.00 are allowed"]),
         (Cost(1000, 1, 0.0, 0.11), ["110 ms in one turn of the event loop"]),
         (Cost(0, 1, 0.0, 0.0, 2 << 20), ["2097152 bytes of memory, 1048576 are allowed"]),
         (Cost(1 << 20, 1, 0.0, 0.0, 9 << 20), []),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from uuid import uuid4
 
 from pumphouse.amqp.performatives import SaslInit
 from pumphouse.amqp.sasl import PLAIN, parse_plain
@@ -23,7 +22,7 @@ from pumphouse.hub.access.auth import (
 from pumphouse.hub.access.token_issuer import verify_jwt
 from pumphouse.hub.namespace import EventHub, Namespace
 from pumphouse.hub.routing import ancestors, hub_of, not_found_text, path_of
-from pumphouse.hub.tracking import tracked
+from pumphouse.hub.tracking import new_id, tracked
 
 SAS_TOKEN, JWT_TOKEN = "servicebus.windows.net:sastoken", "jwt"
 GRANTS_MAX = 1000  # tokens of one connection
@@ -111,7 +110,7 @@ class Guard:
     def tracked(self, text: str, path: str = "") -> str:
         """An error text with a new tracking id, as the service sends it."""
         tracker = f"{self.authority}:{path}" if path else self.authority
-        return tracked(text, uuid4(), tracker, self.namespace.clock.now())
+        return tracked(text, new_id(), tracker, self.namespace.clock.now())
 
     @property
     def has_grants(self) -> bool:
