@@ -20,7 +20,7 @@ from benchmarks._homes_expected import (
     expected_sums,
     raw_bodies,
 )
-from benchmarks._homes_pipeline import alerts_in
+from benchmarks._homes_pipeline import AT_ONCE, alerts_in
 from benchmarks._homes_stages import bench
 from pumphouse.homes.record import sums
 from pumphouse.homes.simulator.incidents import MANY
@@ -40,10 +40,11 @@ def differences(homes: int, minutes: int) -> Mapping[str, tuple[int, int]]:
     simulator = HomeSimulator(homes, SEED, MANY, READING_FAULTS)
     with bench(simulator, FIRST, minutes) as ready:
         ready.sift(5 * BATCH)
+        alarms = raised_ids(ready.namespace.connection)  # watch would raise missing ones
         ready.watch(BATCH)
         ready.record(BATCH)
         stored = {table.table: stored_sums(ready.database, table) for table in sums.TABLES}
-        raised = {alert.id for alert, _ in asyncio.run(alerts_in(ready.namespace.connection))}
+        raised = raised_ids(ready.namespace.connection)
     progress("computing the expected results from every reading")
     activities = list(expected_activities(raw_bodies(simulator, FIRST, minutes)))
     differing = {
@@ -51,7 +52,16 @@ def differences(homes: int, minutes: int) -> Mapping[str, tuple[int, int]]:
         for table in sums.TABLES
     }
     expected = expected_alert_ids(homes, activities, GRACE_MS)
-    return differing | {"alerts": (len(expected), len(expected ^ raised))}
+    expected_alarms = {each for each in expected if each.startswith(AT_ONCE)}
+    return differing | {
+        "alerts": (len(expected), len(expected ^ {*raised})),
+        "alarms of sift": (len(expected_alarms), len(expected_alarms ^ {*alarms})),
+        "alerts sent, and duplicates": (len(raised), len(raised) - len({*raised})),
+    }
+
+
+def raised_ids(connection: str) -> list[str]:
+    return [alert.id for alert, _ in asyncio.run(alerts_in(connection))]
 
 
 def count_differences(stored: Cells, expected: Cells) -> tuple[int, int]:

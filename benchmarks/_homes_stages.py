@@ -80,7 +80,7 @@ class StageBench:
         return Path(self.folder) / "homes.db"
 
     def sift(self, events_max: int = 200_000) -> StageCost:
-        settings = sift.SiftSettings(ahead_max_s=None, events_max=events_max)
+        settings = sift.SiftSettings(ahead_max_s=None, events_max=events_max, alarms=True)
         return self.measure(
             lambda: sift.start(
                 self.spark, self.namespace, f"{self.folder}/sift", settings, TO_THE_END
@@ -88,7 +88,7 @@ class StageBench:
         )
 
     def watch(self, events_max: int = 400_000) -> StageCost:
-        settings = watch.WatchSettings(events_max=events_max)
+        settings = watch.WatchSettings(events_max=events_max, alarms=False)
         return self.measure(
             lambda: watch.start(
                 self.spark, self.namespace, f"{self.folder}/watch", settings, TO_THE_END

@@ -78,7 +78,7 @@ INSIDE: dict[str, dict[str, str]] = {
     },
     "homes": {
         "simulator": ".",
-        "sift": ". simulator",
+        "sift": ". simulator watch",
         "watch": ".",
         "record": ".",
     },

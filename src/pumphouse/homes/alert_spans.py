@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from pumphouse.homes.record.recorded import TracedAlert
+from pumphouse.homes.record.recorded import TracedAlert, is_by_sift
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, SENSORS_HUB
 from pumphouse.homes.trace_text import read_text
 
@@ -29,8 +29,15 @@ def is_tracing() -> bool:
 
 def steps_of(alert: TracedAlert, stored_ms: int) -> Iterator[Step]:
     """The stages that an alert has passed. A step with an unknown time is left out."""
-    times = (alert.at, alert.sifted, alert.raised, stored_ms)
-    stages = ((SENSORS_HUB, "sift"), (ACTIVITY_HUB, "watch"), (ALERTS_HUB, "record"))
+    times: tuple[int | None, ...] = (alert.at, alert.sifted, alert.raised, stored_ms)
+    stages: tuple[tuple[str, str], ...] = (
+        (SENSORS_HUB, "sift"),
+        (ACTIVITY_HUB, "watch"),
+        (ALERTS_HUB, "record"),
+    )
+    if is_by_sift(alert.sifted, alert.raised):
+        # It sends alerts before activities.
+        times, stages = (alert.at, alert.raised, stored_ms), (stages[0], stages[2])
     for (hub, stage), began, ended in zip(stages, times, times[1:], strict=False):
         if began is not None and ended is not None:
             yield hub, stage, min(began, ended), ended  # clocks differ

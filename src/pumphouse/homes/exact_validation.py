@@ -6,7 +6,7 @@ validate_body: body, time of arrival -> ValidationResult
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pumphouse.errors import BadRecord
 from pumphouse.homes.schema import (
@@ -30,7 +30,7 @@ VALUE_MAX = 1e12
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """The `problem` of an invalid body, or the fields of a valid reading.
+    """The `problem` of an invalid body, or the valid reading.
 
     `body` is the encoded activity; None if the reading is dropped.
     """
@@ -41,6 +41,7 @@ class ValidationResult:
     seq: int = 0
     body: bytes | None = None
     late: bool = False
+    reading: Reading | None = field(default=None, compare=False)
 
 
 def validate_body(
@@ -59,6 +60,7 @@ def validate_body(
         seq=reading.seq,
         body=None if activity is None else encode_activity(activity),
         late=enqueued_ms - reading.at > late_ms,
+        reading=reading,
     )
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["HUBS", "STAGES", "Pipeline", "PipelineOptions"]
 
 HUBS = {
-    "sift": (SENSORS_HUB, ACTIVITY_HUB, DEADLETTER_HUB),
+    "sift": (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB),
     "watch": (ACTIVITY_HUB, ALERTS_HUB),
     "record": (ACTIVITY_HUB, ALERTS_HUB),
 }

@@ -54,7 +54,7 @@ ALERT_KINDS: Final = ("break-in", "fire", "forgotten-window", "silent-sensor", "
 FORGOTTEN_ARMED_MS: Final = 2 * HOUR_MS  # a window open this long while the alarm is armed
 FORGOTTEN_MS: Final = 8 * HOUR_MS  # a window open this long in any mode
 SILENT_MS: Final = 30 * MINUTE_MS  # three missing signs of life
-# The rules of the stage watch, in words.
+# The rules of the stages sift and watch, in words.
 ALERT_RULES: Final = {
     "break-in": "The door opens or glass breaks while the alarm is armed.",
     "fire": "Smoke or carbon monoxide is at 60 ppm or more. Smoke that returns within ten minutes"

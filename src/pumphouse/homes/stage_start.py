@@ -53,7 +53,7 @@ def sift_starter(
 ) -> StageStarter:
     from pumphouse.homes.sift import stage as sift
 
-    settings = sift.SiftSettings()
+    settings = sift.SiftSettings(alarms=True)
     if options.accelerated:
         settings = replace(settings, ahead_max_s=None)
 
@@ -71,7 +71,7 @@ def watch_starter(
         from pumphouse.homes.watch import stage as watch
 
         prepare_thread(spark, "watch")
-        settings = watch.WatchSettings(sharing=options.sharing)
+        settings = watch.WatchSettings(sharing=options.sharing, alarms=False)
         checkpoint = options.checkpoint("watch")
         return watch.start(spark, namespace, checkpoint, settings, options.trigger)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 STRICT_JSON = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 HOME = "^h[0-9]{6}$"
 REQUIRED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery")
+NUMBERS = ("seq", "at", "value", "since")
 SENSORS_MAX = 8  # the id of a sensor is its home's number * SENSORS_MAX + its index in KINDS
 
 
@@ -77,7 +78,8 @@ def select_relevant(validated: DataFrame) -> DataFrame:
         "valid",
         "home",
         f.when(valid, f.col("number") * SENSORS_MAX + kind()).otherwise(0).alias("sensor"),
-        f.when(valid, f.col("seq")).otherwise(0).alias("seq"),
+        *(f.when(valid, f.col(name)).otherwise(0).alias(name) for name in NUMBERS),
+        f.when(valid, index_in(MODES, "mode")).otherwise(0).alias("mode"),
         f.when(valid, activity()).otherwise(f.col("body")).alias("body"),
         TRACE,
     )
@@ -148,7 +150,11 @@ def number() -> Column:
 
 def kind() -> Column:
     """The index of the sensor in KINDS."""
-    return f.array_position(f.array(*map(f.lit, KINDS)), f.col("sensor")).cast("int") - 1
+    return index_in(KINDS, "sensor")
+
+
+def index_in(values: tuple[str, ...], column: str) -> Column:
+    return f.array_position(f.array(*map(f.lit, values)), f.col(column)).cast("int") - 1
 
 
 def activity() -> Column:

@@ -68,6 +68,14 @@ def test_steps_with_unknown_times_are_left_out() -> None:
     assert next(steps_of(ahead, 5000)) == ("sensors", "sift", 3000, 3000)
 
 
+def test_an_alert_of_sift_has_not_passed_watch() -> None:
+    by_sift = TracedAlert("fire", SAMPLED, 1000, 3010, 3000)
+    assert list(steps_of(by_sift, 5000)) == [
+        ("sensors", "sift", 1000, 3000),
+        ("alerts", "record", 3000, 5000),
+    ]
+
+
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     exporter, provider = InMemorySpanExporter(), TracerProvider()

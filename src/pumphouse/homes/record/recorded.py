@@ -54,3 +54,9 @@ class StoredRows:
 
 
 NO_ROWS = StoredRows()
+
+
+def is_by_sift(sifted: int | None, raised: int | None) -> bool:
+    """Whether `sift` raised the alert, by the times at which the hubs received it and its
+    activity."""
+    return sifted is not None and raised is not None and raised <= sifted

@@ -1,12 +1,14 @@
-"""Sends the results of a sift task: activities to one hub, dead letters to another.
+"""Sends the results of a sift task: alerts, activities and dead letters, each to their hub.
 
-One pass over the rows sends both, so a batch is computed once. The key of an activity is its home,
-and a batch that is sent by key has one key only. So activities are sent to the partitions of their
-keys (see partition_hash.py): a batch has many homes, each event with its key. A client without
-batch senders sends one batch per key. Delivery is at least once, as with any sink: a task that
-Spark repeats sends its rows a second time.
+One pass over the rows sends all, so a batch is computed once. Alerts come first, and the others
+only when the hub has them: so `watch` never reads an activity before its alert is in the hub.
 
-    Sifter -> deliver -> activity, deadletter
+The key of an activity is its home, and a batch that is sent by key has one key only. So activities
+are sent to the partitions of their keys (see partition_hash.py): a batch has many homes, each event
+with its key. A client without batch senders sends one batch per key. Delivery is at least once, as
+with any sink: a task that Spark repeats sends its rows a second time.
+
+    Sifter -> deliver -> alerts, activity, deadletter
               ^^^^^^^ this module, in an executor
 """
 
@@ -23,6 +25,7 @@ import pyarrow as pa
 from pumphouse.client.base import HubClient, batch_section, encode_event, prepared_batch
 from pumphouse.events import Event
 from pumphouse.homes.partition_hash import partitions_of
+from pumphouse.homes.schema import decode_alert
 from pumphouse.homes.trace_text import TRACE, trace_properties
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
@@ -31,7 +34,7 @@ from pumphouse.spark.worker import freeze_imported_modules
 BATCH_BYTES_MAX = 240 * 1024  # below the 256 KB of the smallest tier
 # The outcome of a valid record. The outcome of an invalid one is a text that describes the problem.
 KEPT, REPEATED, DROPPED = "kept", "repeated", "dropped"
-COLUMNS = ("partition", "sequence", "home", "outcome", "body", TRACE)
+COLUMNS = ("partition", "sequence", "home", "outcome", "body", "alert", TRACE)
 DELIVERED = "outcome STRING, late BOOLEAN, kind STRING"
 DELIVERED_ARROW = pa.schema([("outcome", pa.string()), ("late", pa.bool_()), ("kind", pa.string())])
 
@@ -42,12 +45,15 @@ Deliver = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 class OutgoingEvents:
     """The rows of a task as events."""
 
+    alerts: list[Event] = field(default_factory=list)
     activities: list[Event] = field(default_factory=list)
     dead_letters: list[Event] = field(default_factory=list)
 
     def add(self, batch: pa.RecordBatch) -> None:
         rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
-        for partition, sequence, home, outcome, body, trace in rows:
+        for partition, sequence, home, outcome, body, alert, trace in rows:
+            if alert is not None:
+                self.alerts.append(alert_event(alert, home, trace))
             if outcome == KEPT:
                 event = Event(body, partition_key=home)
                 if trace is not None:
@@ -58,9 +64,17 @@ class OutgoingEvents:
                 self.dead_letters.append(Event(body, properties))
 
 
-def delivery_to(activity: dict[str, str], deadletter: dict[str, str]) -> Deliver:
+def alert_event(body: bytes, home: str, trace: str | None) -> Event:
+    """Readers deduplicate alerts by their id, so it is a property too."""
+    identity = {"id": decode_alert(body).id}
+    return Event(body, identity | dict(trace_properties(trace)), partition_key=home)
+
+
+def delivery_to(
+    alerts: dict[str, str], activity: dict[str, str], deadletter: dict[str, str]
+) -> Deliver:
     """A function that sends the rows of a task, and then yields the outcome of each row."""
-    hubs = read_sink(activity), read_sink(deadletter)
+    hubs = read_sink(alerts), read_sink(activity), read_sink(deadletter)
 
     def deliver(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         events, outcomes = OutgoingEvents(), list[pa.RecordBatch]()
@@ -89,17 +103,24 @@ def dead_letter_properties(problem: str, partition: str, sequence: int) -> dict[
     return {"reason": reason, "detail": detail} | position
 
 
-async def send(events: OutgoingEvents, activity: SinkOptions, deadletter: SinkOptions) -> None:
+async def send(
+    events: OutgoingEvents, alerts: SinkOptions, activity: SinkOptions, deadletter: SinkOptions
+) -> None:
     """Send all events and wait for acknowledgement. If this raises, Spark repeats the task."""
-    if events.activities:
-        async with open_hub(activity.identity) as client:
-            if client.has_batch_sender:
-                await send_by_partition(client, events.activities, activity)
-            else:
-                await send_by_key(client, events.activities, activity)
+    await send_to(alerts, events.alerts)
+    await send_to(activity, events.activities)
     if events.dead_letters:
         async with open_hub(deadletter.identity) as client:
             await send_by_key(client, events.dead_letters, deadletter)
+
+
+async def send_to(hub: SinkOptions, events: Sequence[Event]) -> None:
+    """Send events whose partition key is their home."""
+    if not events:
+        return
+    async with open_hub(hub.identity) as client:
+        by_partition = client.has_batch_sender
+        await (send_by_partition if by_partition else send_by_key)(client, events, hub)
 
 
 async def send_by_key(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:

@@ -8,42 +8,42 @@ What it needs, and why:
   and those activities have the same (home, sensor, seq) as before.
 * No second reader in its consumer group: two would write everything twice.
 
+Break-ins and fires, which one reading decides, are raised here (alarms.py), because `watch` would
+raise them a stage later. Their alerts are sent before their activities: when `watch` reads an
+activity, its alert is in the hub.
+
 Invalid records go to the hub `deadletter` unchanged, with the reason and their position. Duplicates
 are found by state (duplicates.py). A watermark would drop late readings, and a late reading may
 report a fire. The key of a reading is its home, so the readings of a home share a partition, and
 duplicates are searched per partition. A reading that is not kept needs no such search: its
 duplicates are dropped for the same reason.
 
-    sensors -> validate_columns -> select_relevant -> Sifter (validate_body, admit_new)
-                                                      ^^^^^^ this module
-            -> delivery.py -> activity, deadletter
+    sensors -> validate_columns -> select_relevant -> sifter.py -> delivery.py
+               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module  -> alerts, activity, deadletter
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pumphouse.homes.duplicates import NO_WINDOWS, Mask, SequenceWindows, admit_new
-from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
+from pumphouse.homes.exact_validation import ALL_REASONS
 from pumphouse.homes.namespace import HomesNamespace
-from pumphouse.homes.schema import ACTIVITY_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
+from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
 from pumphouse.homes.sift.delivery import DELIVERED, DROPPED, KEPT, REPEATED, delivery_to
+from pumphouse.homes.sift.sifter import OUTPUT, Sifter
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
-from pumphouse.homes.trace_text import TRACE
-from pumphouse.homes.validation import SENSORS_MAX, select_relevant, validate_columns
-from pumphouse.spark.worker import freeze_imported_modules
+from pumphouse.homes.validation import select_relevant, validate_columns
+from pumphouse.homes.watch.raised_alerts import raised_fingerprints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from pumphouse.homes.watch.history import UInt64s
 
 NAME = "sift"
 TRIGGER = {"processingTime": "2 seconds"}
@@ -52,13 +52,6 @@ COLUMNS = (
     "properties MAP<STRING, STRING>"
 )
 VALIDATED_COUNTS, DELIVERED_COUNTS = "validated", "delivered"  # names of observed metrics
-OUTPUT = (
-    "partition STRING, sequence BIGINT, home STRING, kind STRING, outcome STRING, late BOOLEAN, "
-    "body BINARY, trace STRING"
-)
-OUTPUT_NAMES = ("partition", "sequence", "home", "kind", "outcome", "late", "body", TRACE)
-# The name "seen" is part of the checkpoint (the state and its field): it must not change.
-STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +65,7 @@ class SiftSettings:
     buckets: int = 16  # of partitions; each bucket has one value of state
     ahead_max_s: float | None = 3600.0  # a clock further ahead is invalid; None for simulated time
     late_s: float = 120.0  # a later reading is counted as late, and processed as usual
+    alarms: bool = False  # raise break-ins and fires; then `watch` must leave them to sift
 
     @property
     def ahead_max_ms(self) -> int | None:
@@ -112,10 +106,10 @@ def start(
         partitionsPerTask=settings.partitions_per_task,
     )
     events = spark.readStream.format("eventhubs").schema(COLUMNS).options(**source).load()
-    deliver = delivery_to(
-        namespace.hub_options(ACTIVITY_HUB), namespace.hub_options(DEADLETTER_HUB)
-    )
-    delivered = sifted(events, settings).mapInArrow(deliver, DELIVERED)
+    hubs = (ALERTS_HUB, ACTIVITY_HUB, DEADLETTER_HUB)
+    deliver = delivery_to(*map(namespace.hub_options, hubs))
+    known = raised_fingerprints(spark, namespace) if settings.alarms else None
+    delivered = sifted(events, settings, known).mapInArrow(deliver, DELIVERED)
     delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics())
     # No sink: each task has delivered its rows when it ends.
     writer = delivered.writeStream.queryName(NAME).format("noop").outputMode("append")
@@ -126,8 +120,11 @@ def start(
         return writer.trigger(**(trigger or TRIGGER)).start()
 
 
-def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
-    """The outcome of every reading that may matter; the others are counted and dropped."""
+def sifted(events: DataFrame, settings: SiftSettings, known: UInt64s | None = None) -> DataFrame:
+    """The outcome of every reading that may matter; the others are counted and dropped.
+
+    `known` are the alerts raised so far; None if alerts are not raised here.
+    """
     ahead_ms, late_ms = settings.ahead_max_ms, round(settings.late_s * 1000)
     validated = validate_columns(events, ahead_ms, late_ms).observe(
         VALIDATED_COUNTS, *validated_metrics()
@@ -139,68 +136,11 @@ def sifted(events: DataFrame, settings: SiftSettings) -> DataFrame:
     bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
     keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=Sifter(ahead_ms, late_ms),
+        statefulProcessor=Sifter(ahead_ms, late_ms, known),
         outputStructType=OUTPUT,
         outputMode="Append",
         timeMode="None",
     )
-
-
-class Sifter(StatefulProcessor):
-    """Validates the remaining readings exactly, and keeps the first of equal readings. All
-    homes of a bucket share one value of state: one per sensor would cost a round trip to the JVM
-    for every reading."""
-
-    def __init__(self, ahead_max_ms: int | None, late_ms: int) -> None:
-        self.ahead_max_ms, self.late_ms = ahead_max_ms, late_ms
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.state = handle.getValueState("seen", STATE_SCHEMA)
-
-    def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:
-        # Restores the order of the hub, which the shuffle has changed: of equal readings, the first
-        # one in the hub is kept.
-        batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
-        table = {name: batch[name].to_numpy().copy() for name in batch.columns}
-        # The columns of a reading that is certainly valid; its kind is counted already.
-        table["outcome"] = np.full(len(batch), KEPT, object)
-        table["late"] = np.zeros(len(batch), bool)
-        table["kind"] = np.full(len(batch), None, object)
-        for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
-            self.validate(table, row)
-        kept = np.flatnonzero(table["outcome"] == KEPT)
-        new = self.find_new(table["sensor"][kept], table["seq"][kept])
-        table["outcome"][kept[~new]] = REPEATED
-        yield pd.DataFrame({name: table[name] for name in OUTPUT_NAMES})
-
-    def close(self) -> None:
-        freeze_imported_modules()
-
-    def validate(self, table: dict[str, Any], row: int) -> None:
-        """Validate a body exactly, and write the result into its row."""
-        body, enqueued = bytes(table["body"][row]), int(table["enqueued"][row])
-        result = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
-        table["late"][row] = result.late
-        if result.problem is not None:
-            table["outcome"][row] = result.problem
-            return
-        table["kind"][row] = KINDS[result.sensor % SENSORS_MAX]
-        if result.body is None:
-            table["outcome"][row] = DROPPED
-        else:
-            table["home"][row], table["body"][row] = result.home, result.body
-            table["sensor"][row], table["seq"][row] = result.sensor, result.seq
-
-    def find_new(self, sensors: Any, numbers: Any) -> Mask:
-        """Which readings are not duplicates. Stores the new sequence numbers."""
-        stored = self.state.get()
-        before = NO_WINDOWS if stored is None else SequenceWindows.from_bytes(stored[0])
-        new, after = admit_new(before, sensors.astype(np.int32), numbers.astype(np.int64))
-        if new.any():
-            self.state.update((after.to_bytes(),))
-        return new
 
 
 # -- counting -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from pumphouse.homes.duplicates import missing
 from pumphouse.homes.schema import DAY_MS, KINDS
 
 KEPT_MS = DAY_MS
+NEVER = np.iinfo(np.int64).max  # later than every sequence number
 RECENT = 32  # readings of a climate sensor that define what is usual
 
 Ints = NDArray[np.int32]
@@ -67,6 +68,7 @@ class PartitionHistory:
     recent: Floats  # the last usual readings: sensors x RECENT
     count: Ints  # the number of usual readings so far
     odd: Ints  # the number of unusual readings in a row
+    own_until: Times  # one number: `sift` raises the alarms of activities after this sequence
 
     def to_bytes(self) -> bytes:
         columns = [getattr(self, f.name) for f in fields(self)]
@@ -92,6 +94,7 @@ EMPTY = PartitionHistory(
     recent=np.empty((0, RECENT), np.float64),
     count=np.empty(0, np.int32),
     odd=np.empty(0, np.int32),
+    own_until=np.full(1, NEVER),
 )
 BY_HOME = ("last", "armed", "mode_at", "opened", "smoke")
 BY_SENSOR = ("recent", "count", "odd")
@@ -108,6 +111,14 @@ def from_bytes(packed: bytes) -> PartitionHistory:
         columns[name] = column.reshape(-1, *like.shape[1:]).copy()
         offset += length * like.itemsize
     return PartitionHistory(**columns)
+
+
+def starting_with(history: PartitionHistory, own_until: int | None) -> PartitionHistory:
+    """The history of a partition whose activities after `own_until` `sift` has judged; None: it
+    judges none."""
+    if own_until is None:
+        return history
+    return replace(history, own_until=np.array([own_until]))
 
 
 def with_homes(history: PartitionHistory, numbers: Ints) -> PartitionHistory:

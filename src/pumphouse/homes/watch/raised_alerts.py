@@ -1,9 +1,12 @@
-"""Reads the alerts that the hub holds already, in the task that first processes a partition.
+"""Reads the alerts that the hub holds already, so that they are not raised a second time.
 
-An application that does not share partitions reads the alerts once, at its start (stage.py). An
-application that shares partitions may acquire a partition later, from an application that has died.
-The alerts that the other application has raised are in the hub.
+An application that does not share partitions reads the alerts once, at its start. An application
+that shares partitions may acquire a partition later, from an application that has died. The alerts
+that the other application has raised are in the hub, and are read in the task that first processes
+the partition.
 
+    start of a stage -> raised_fingerprints
+                        ^^^^^^^^^^^^^^^^^^^ this module, in the driver
     Watcher (a partition without history) -> read_alerts -> history_of_alerts -> PartitionHistory
                                              ^^^^^^^^^^^ this module, in an executor
 """
@@ -13,18 +16,68 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.errors import BadRecord, ConnectionFailed
 from pumphouse.events import Event
-from pumphouse.homes.schema import ALERT_KINDS, KINDS, Alert, decode_alert, home_number
+from pumphouse.homes.namespace import HomesNamespace
+from pumphouse.homes.schema import (
+    ALERT_DDL,
+    ALERT_KINDS,
+    ALERTS_HUB,
+    KINDS,
+    Alert,
+    decode_alert,
+    home_number,
+)
+from pumphouse.homes.watch.history import UInt64s
+from pumphouse.homes.watch.rules import fingerprints_of
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EVENTS_MAX = 2000  # per call
 EVENT_S = 60.0  # how long to wait for an event that the hub holds
 
+GROUP = "watch"  # its readers, and those of sift, read side by side
+
 AlertsReader = Callable[[], list[Alert]]
+Ends = Mapping[str, int]  # the last sequence number of each partition
+
+
+def raised_fingerprints(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
+    """The fingerprints of the alerts that the hub holds."""
+    from pyspark.sql import functions as f
+
+    from pumphouse.homes.validation import HOME
+
+    options = namespace.hub_options(
+        ALERTS_HUB, GROUP, partitionsPerTask=64, useExclusiveReceiver=False
+    )
+    events = spark.read.format("eventhubs").schema("body BINARY").options(**options).load()
+    parsed = events.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
+    rows = parsed.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
+    rows = rows.where(f.col("home").rlike(HOME))
+    alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
+    return fingerprints_of(
+        [alert for alert in alerts if alert.kind in ALERT_KINDS and alert.sensor in KINDS]
+    )
+
+
+def read_ends(hub: Mapping[str, str]) -> dict[str, int]:
+    """The last sequence number of each partition of a hub, now."""
+
+    async def work(sink: SinkOptions) -> dict[str, int]:
+        timeout = asyncio.timeout(sink.identity.operation_timeout_s)
+        async with timeout, open_hub(sink.identity) as client:
+            names = (await client.properties()).partitions
+            states = await asyncio.gather(*map(client.partition_properties, names))
+        return {name: state.last_sequence for name, state in zip(names, states, strict=True)}
+
+    return asyncio.run(work(read_sink(hub)))
 
 
 def alerts_reader(hub: Mapping[str, str], group: str) -> AlertsReader:

@@ -143,25 +143,35 @@ def mixed(words: UInt64s) -> UInt64s:
 
 
 def apply_rules(
-    history: PartitionHistory, activities: ActivityColumns, grace_ms: int, known: UInt64s
+    history: PartitionHistory,
+    activities: ActivityColumns,
+    grace_ms: int,
+    known: UInt64s,
+    delegated: Mask | None = None,
 ) -> tuple[Alerts, PartitionHistory]:
     """The alerts that are due and were not raised before, and the new history.
 
     `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent after
-    SILENT_MS plus `grace_ms`, because readings may be late.
+    SILENT_MS plus `grace_ms`, because readings may be late. `delegated` are the activities whose
+    alarms (break-ins and fires) `sift` raises: the history contains them as raised.
     """
-    activities = in_order(activities)
+    order = order_of(activities)
+    activities = activities.where(order)
     history = with_homes(history, np.unique(activities.number))
     row = history.row_of(activities.number)
     since_armed, history = follow_modes(history, activities, row)
     resumptions = outage_ends(history, activities)
-    alerts = [break_ins(activities, since_armed), forgotten_windows(activities, since_armed)]
-    fires, history = find_fires(history, activities, row)
+    openings = break_in_rows(activities, since_armed)
+    smoking, history = fire_rows(history, activities, row)
+    alarms = alarms_of(activities, openings, smoking)
+    if delegated is not None:
+        by_sift = delegated[order][np.concatenate([openings, smoking])]
+        known = np.concatenate([known, only_in(alarms, by_sift)])
+    alerts = [alarms, forgotten_windows(activities, since_armed)]
     gaps, history = find_gaps(history, activities, row, resumptions, SILENT_MS + grace_ms)
     unusual, history = find_unusual(history, activities)
     history = move_clock(follow_windows(history, activities, row), activities, resumptions)
     alerts += [
-        fires,
         gaps,
         unusual,
         silences(history, SILENT_MS + grace_ms),
@@ -171,8 +181,9 @@ def apply_rules(
     return new, without_expired(history)
 
 
-def in_order(activities: ActivityColumns) -> ActivityColumns:
-    return activities.where(np.lexsort((activities.kind, activities.number, activities.at)))
+def order_of(activities: ActivityColumns) -> NDArray[np.intp]:
+    """The order of time."""
+    return np.lexsort((activities.kind, activities.number, activities.at))
 
 
 def concatenated(parts: list[Alerts]) -> Alerts:
@@ -253,7 +264,26 @@ def last_of_each(row: NDArray[np.intp]) -> NDArray[np.intp]:
 # -- readings that are alerts ---------------------------------------------------------------------
 
 
-def break_ins(activities: ActivityColumns, since_armed: Times) -> Alerts:
+def alarms_of(
+    activities: ActivityColumns, openings: NDArray[np.intp], smoking: NDArray[np.intp]
+) -> Alerts:
+    """The alerts that one reading decides: break-ins and fires."""
+    return concatenated(
+        [
+            alerts_of(BREAK_IN, activities.where(openings)),
+            alerts_of(FIRE, activities.where(smoking)),
+        ]
+    )
+
+
+def only_in(alerts: Alerts, condition: Mask) -> UInt64s:
+    """The fingerprints of the alerts that meet a condition at every activity that raises them."""
+    return np.setdiff1d(
+        alerts.where(condition).fingerprints(), alerts.where(~condition).fingerprints()
+    )
+
+
+def break_in_rows(activities: ActivityColumns, since_armed: Times) -> NDArray[np.intp]:
     """A door opened or a pane broken while the alarm was armed.
 
     The reading that reports the change contains the mode of the alarm. If that reading was lost, a
@@ -262,9 +292,7 @@ def break_ins(activities: ActivityColumns, since_armed: Times) -> Alerts:
     active = np.isin(activities.kind, (DOOR, GLASS)) & (activities.value >= 1) & (since_armed > 0)
     age = activities.at - activities.since
     change = (age >= 0) & (age < CHANGE_MS)
-    return alerts_of(
-        BREAK_IN, activities.where(active & (change | (since_armed <= activities.since)))
-    )
+    return np.flatnonzero(active & (change | (since_armed <= activities.since)))
 
 
 def forgotten_windows(activities: ActivityColumns, since_armed: Times) -> Alerts:
@@ -274,9 +302,9 @@ def forgotten_windows(activities: ActivityColumns, since_armed: Times) -> Alerts
     return alerts_of(FORGOTTEN_WINDOW, activities.where(is_open & long))
 
 
-def find_fires(
+def fire_rows(
     history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
-) -> tuple[Alerts, PartitionHistory]:
+) -> tuple[NDArray[np.intp], PartitionHistory]:
     """Smoke above the alarm level, once per fire."""
     smoking = np.flatnonzero((activities.kind == SMOKE) & (activities.value >= SMOKE_ALARM_PPM))
     smoking = smoking[np.argsort(row[smoking], kind="stable")]
@@ -287,7 +315,7 @@ def find_fires(
     new = np.abs(at - before) > SAME_FIRE_MS
     smoke = history.smoke.copy()
     np.maximum.at(smoke, home, at)
-    return alerts_of(FIRE, activities.where(smoking[new])), replace(history, smoke=smoke)
+    return smoking[new], replace(history, smoke=smoke)
 
 
 def find_unusual(

@@ -10,6 +10,8 @@ What it needs, and why:
 * Partitions that never move (`assignment=fixed:N`, if several applications share the work): a
   partition from another application would have no state. An application that restarts with the
   same host name gets the same partitions.
+* Break-ins and fires are left to `sift`, which raises them a stage earlier, if both are set so
+  (SiftSettings.alarms). Every start still checks those of the last day, and raises missing ones.
 * Each alert once, also after a restart: the same incident has the same id. The stage reads the
   alerts in the hub at its start, and does not raise them a second time. An application that shares
   partitions reads them when it acquires a partition (raised_alerts.py). Alerts in flight when a run
@@ -23,8 +25,9 @@ What it needs, and why:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -39,8 +42,6 @@ from pumphouse.homes.exact_validation import EARLIEST_MS, LATEST_MS
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
-    ALERT_DDL,
-    ALERT_KINDS,
     ALERTS_HUB,
     KINDS,
     MODES,
@@ -51,26 +52,35 @@ from pumphouse.homes.schema import (
 )
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.trace_text import TRACE, trace_properties
-from pumphouse.homes.validation import HOME, trace_column
+from pumphouse.homes.validation import HOME, index_in, trace_column
 from pumphouse.homes.watch import rules
 from pumphouse.homes.watch.history import (
     EMPTY,
+    NEVER,
     ActivityColumns,
+    Mask,
     PartitionHistory,
     UInt64s,
     from_bytes,
+    starting_with,
 )
-from pumphouse.homes.watch.raised_alerts import AlertsReader, alerts_reader
+from pumphouse.homes.watch.raised_alerts import (
+    AlertsReader,
+    Ends,
+    alerts_reader,
+    raised_fingerprints,
+    read_ends,
+)
 from pumphouse.homes.watch.sharing import Sharing
 from pumphouse.spark.worker import freeze_imported_modules
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME = "watch"
 TRIGGER = {"processingTime": "1 second"}
-COLUMNS = "body BINARY, partition STRING, properties MAP<STRING, STRING>"
+COLUMNS = "body BINARY, partition STRING, sequenceNumber BIGINT, properties MAP<STRING, STRING>"
 # The fields of an activity that the rules need; Spark parses no others.
 ACTIVITY_FIELDS = (
     "v INT, home STRING, sensor STRING, at BIGINT, value DOUBLE, since BIGINT, mode STRING"
@@ -91,6 +101,7 @@ class WatchSettings:
     tasks: int = 2  # tasks that apply the rules
     grace_s: float = 300.0  # how late readings may be before a sensor is silent
     sharing: Sharing | None = None  # with other applications
+    alarms: bool = True  # raise break-ins and fires; False: `sift` raises them (SiftSettings)
 
 
 def start(
@@ -123,11 +134,12 @@ def make_watcher(
     """The processor, with the alerts raised so far. Applications that share partitions read the
     alerts later, in their tasks."""
     grace_ms = round(settings.grace_s * 1000)
+    ends_reader = partial(read_ends, namespace.hub_options(ACTIVITY_HUB))
     if settings.sharing is None:
-        return Watcher(grace_ms, raised_fingerprints(spark, namespace))
-    return Watcher(
-        grace_ms, NO_FINGERPRINTS, alerts_reader(namespace.hub_options(ALERTS_HUB), NAME)
-    )
+        ends = None if settings.alarms else ends_reader()
+        return Watcher(grace_ms, raised_fingerprints(spark, namespace), ends=ends)
+    alerts = alerts_reader(namespace.hub_options(ALERTS_HUB), NAME)
+    return Watcher(grace_ms, NO_FINGERPRINTS, alerts, None if settings.alarms else ends_reader)
 
 
 def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[str, str]:
@@ -169,11 +181,13 @@ def activity_columns(events: DataFrame) -> DataFrame:
     program may write to the hub, and one body must not stop the stage."""
     parsed = events.select(
         "partition",
+        f.col("sequenceNumber").alias("sequence"),
         f.from_json(f.col("body").cast("string"), ACTIVITY_FIELDS).alias("r"),
         trace_column(),
     )
     numbers = parsed.where(f.col("r.home").rlike(HOME)).select(
         "partition",
+        "sequence",
         f.col("r.home").substr(2, 6).try_cast("int").alias("number"),
         index_in(KINDS, "r.sensor").alias("kind"),
         "r.at",
@@ -186,25 +200,6 @@ def activity_columns(events: DataFrame) -> DataFrame:
     valid = numbers.where(f.col("v") == VERSION).where("kind >= 0 and mode >= 0")
     complete = valid.drop("v").where("number is not null and since is not null")
     return complete.where(f.col("at").between(EARLIEST_MS, LATEST_MS - 1))
-
-
-def index_in(values: tuple[str, ...], column: str) -> Column:
-    return f.array_position(f.array(*map(f.lit, values)), f.col(column)).cast("int") - 1
-
-
-def raised_fingerprints(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
-    """The fingerprints of the alerts that the hub holds."""
-    events = spark.read.format("eventhubs").schema("body BINARY")
-    events_in_hub = events.options(
-        **namespace.hub_options(ALERTS_HUB, NAME, partitionsPerTask=64)
-    ).load()
-    parsed = events_in_hub.select(f.from_json(f.col("body").cast("string"), ALERT_DDL).alias("a"))
-    rows = parsed.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
-    rows = rows.where(f.col("home").rlike(HOME))
-    alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
-    return rules.fingerprints_of(
-        [alert for alert in alerts if alert.kind in ALERT_KINDS and alert.sensor in KINDS]
-    )
 
 
 # -- applying the rules ---------------------------------------------------------------------------
@@ -226,12 +221,23 @@ class Watcher(StatefulProcessor):
 
     `known` are the fingerprints of alerts raised before the start. `read_alerts` is called when
     this application acquires a partition; it reads the alerts raised before.
+
+    If `sift` raises break-ins and fires, `ends` are the ends of the partitions before the alerts
+    were read, or `read_ends` reads them. The alerts of activities up to these ends were raised
+    before, so those that are missing are raised here: each start checks the day once more. The
+    alerts of later activities are left to `sift`.
     """
 
     def __init__(
-        self, grace_ms: int, known: UInt64s, read_alerts: AlertsReader | None = None
+        self,
+        grace_ms: int,
+        known: UInt64s,
+        read_alerts: AlertsReader | None = None,
+        read_ends: Callable[[], Ends] | None = None,
+        ends: Ends | None = None,
     ) -> None:
         self.grace_ms, self.known, self.read_alerts = grace_ms, known, read_alerts
+        self.read_ends, self.ends = read_ends, ends
         self.initial: PartitionHistory | None = None  # shared by the partitions of a task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -241,22 +247,35 @@ class Watcher(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
-        before = self.initial_history() if packed is None else from_bytes(packed[0])
+        before = self.initial_history(key[0]) if packed is None else from_bytes(packed[0])
         table = pd.concat(rows)
-        alerts, after = rules.apply_rules(before, as_columns(table), self.grace_ms, self.known)
+        activities, delegated = as_columns(table), delegated_of(table, before)
+        alerts, after = rules.apply_rules(before, activities, self.grace_ms, self.known, delegated)
         self.state.update((after.to_bytes(),))
         if len(alerts):  # Spark cannot convert a frame without rows
             yield as_frame(alerts.as_alerts(), traces_of(table))
 
-    def initial_history(self) -> PartitionHistory:
+    def initial_history(self, partition: str) -> PartitionHistory:
         """The history of a partition without state."""
         if self.initial is None:
+            if self.read_ends is not None:
+                self.ends = self.read_ends()
             alerts = None if self.read_alerts is None else self.read_alerts()
             self.initial = EMPTY if alerts is None else rules.history_of_alerts(alerts)
-        return self.initial
+        # A partition that is not among the ends was added later.
+        own_until = None if self.ends is None else self.ends.get(partition, -1)
+        return starting_with(self.initial, own_until)
 
     def close(self) -> None:
         freeze_imported_modules()
+
+
+def delegated_of(rows: pd.DataFrame, history: PartitionHistory) -> Mask | None:
+    """The activities whose alarms `sift` raises; None: it raises none."""
+    if history.own_until[0] == NEVER:
+        return None
+    delegated: Mask = rows["sequence"].to_numpy(np.int64) > history.own_until[0]
+    return delegated
 
 
 def traces_of(rows: pd.DataFrame) -> Traces:

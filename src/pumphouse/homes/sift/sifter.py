@@ -1,0 +1,135 @@
+"""What `sift` does with the readings of a bucket of partitions, in a task: the stateful part.
+
+relevant readings -> Sifter (validate_body, admit_new, raise_alarms) -> rows for delivery.py
+                     ^^^^^^ this module, in an executor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pumphouse.homes.duplicates import admit_new
+from pumphouse.homes.exact_validation import validate_body
+from pumphouse.homes.schema import KINDS, MODES, Reading, encode_alert
+from pumphouse.homes.sift.alarms import pack_state, raise_alarms, unpack_state
+from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED
+from pumphouse.homes.trace_text import TRACE
+from pumphouse.homes.validation import SENSORS_MAX
+from pumphouse.homes.watch.history import ActivityColumns, UInt64s
+from pumphouse.homes.watch.rules import Alerts
+from pumphouse.spark.worker import freeze_imported_modules
+
+OUTPUT = (
+    "partition STRING, sequence BIGINT, home STRING, kind STRING, outcome STRING, late BOOLEAN, "
+    "body BINARY, alert BINARY, trace STRING"
+)
+OUTPUT_NAMES = (
+    "partition", "sequence", "home", "kind", "outcome", "late", "body", "alert", TRACE,
+)  # fmt: skip
+# The name "seen" is part of the checkpoint (the state and its field): it must not change.
+STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
+
+Table = dict[str, Any]  # columns of numpy by name
+
+
+class Sifter(StatefulProcessor):
+    """Validates the remaining readings exactly, keeps the first of equal readings, and raises
+    alerts. All homes of a bucket share one value of state: one per sensor would cost a round trip
+    to the JVM for every reading.
+
+    `known` are the fingerprints of alerts raised before the start; None: raise no alerts.
+    """
+
+    def __init__(self, ahead_max_ms: int | None, late_ms: int, known: UInt64s | None) -> None:
+        self.ahead_max_ms, self.late_ms, self.known = ahead_max_ms, late_ms, known
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.state = handle.getValueState("seen", STATE_SCHEMA)
+
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        # Restores the order of the hub, which the shuffle has changed: of equal readings, the first
+        # one in the hub is kept.
+        batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
+        table = {name: batch[name].to_numpy().copy() for name in batch.columns}
+        # The columns of a reading that is certainly valid; its kind is counted already.
+        table["outcome"] = np.full(len(batch), KEPT, object)
+        table["late"] = np.zeros(len(batch), bool)
+        table["kind"] = np.full(len(batch), None, object)
+        table["alert"] = np.full(len(batch), None, object)
+        for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
+            self.validate(table, row)
+        self.judge(table)
+        yield pd.DataFrame({name: table[name] for name in OUTPUT_NAMES})
+
+    def close(self) -> None:
+        freeze_imported_modules()
+
+    def validate(self, table: Table, row: int) -> None:
+        """Validate a body exactly, and write the result into its row."""
+        body, enqueued = bytes(table["body"][row]), int(table["enqueued"][row])
+        result = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
+        table["late"][row] = result.late
+        if result.problem is not None:
+            table["outcome"][row] = result.problem
+            return
+        table["kind"][row] = KINDS[result.sensor % SENSORS_MAX]
+        if result.body is None or result.reading is None:
+            table["outcome"][row] = DROPPED
+        else:
+            table["home"][row], table["body"][row] = result.home, result.body
+            table["sensor"][row], table["seq"][row] = result.sensor, result.seq
+            set_values(table, row, result.reading)
+
+    def judge(self, table: Table) -> None:
+        """Find duplicates and alerts by the state, and store the new state."""
+        stored = self.state.get()
+        windows, history = unpack_state(b"" if stored is None else stored[0])
+        kept = np.flatnonzero(table["outcome"] == KEPT)
+        sensors, numbers = table["sensor"][kept], table["seq"][kept]
+        new, windows = admit_new(windows, sensors.astype(np.int32), numbers.astype(np.int64))
+        table["outcome"][kept[~new]] = REPEATED
+        if not new.any():
+            return
+        if self.known is None:
+            self.state.update((pack_state(windows, None),))
+            return
+        activities = as_columns(table, kept[new])
+        alerts, history = raise_alarms(history, activities, self.known)
+        write_alerts(table, kept[new], activities, alerts)
+        self.state.update((pack_state(windows, history),))
+
+
+def set_values(table: Table, row: int, reading: Reading) -> None:
+    table["at"][row], table["since"][row] = reading.at, reading.since
+    table["value"][row] = np.nan if reading.value is None else reading.value
+    table["mode"][row] = MODES.index(reading.mode)
+
+
+def as_columns(table: Table, rows: Any) -> ActivityColumns:
+    sensor = table["sensor"][rows].astype(np.int32)
+    return ActivityColumns(
+        number=sensor // SENSORS_MAX,
+        kind=sensor % SENSORS_MAX,
+        at=table["at"][rows].astype(np.int64),
+        value=table["value"][rows].astype(np.float64),
+        since=table["since"][rows].astype(np.int64),
+        mode=table["mode"][rows].astype(np.int32),
+    )
+
+
+def write_alerts(table: Table, rows: Any, activities: ActivityColumns, alerts: Alerts) -> None:
+    """Write each alert into the row of the reading that raised it."""
+    columns = (alerts.number, alerts.sensor, alerts.at)
+    raised_by = zip(*(column.tolist() for column in columns), strict=True)
+    for (number, sensor, at), alert in zip(raised_by, alerts.as_alerts(), strict=True):
+        is_reading = (activities.number == number) & (activities.kind == sensor)
+        row = rows[np.flatnonzero(is_reading & (activities.at == at))[0]]
+        table["alert"][row] = encode_alert(alert)
