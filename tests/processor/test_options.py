@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, cast
 
 import pytest
@@ -335,3 +336,41 @@ def test_a_fixed_processor_checkpoints_with_every_renewal(
     options = fixed_engine_options(fixed, 4)
     assert options.checkpoints == CheckpointPolicy(every_s=every_s)
     assert (options.max_partitions, options.prefetch, options.interval_s) == (4, 500, 1.25)
+
+
+# Options that the engine has under the same name, with a value that is not the default.
+SHARED: dict[str, Any] = {
+    "poison": PoisonPolicy(retries=7),
+    "checkpoints": CheckpointPolicy(every_events=7),
+    "checkpoint_on_stop": False,
+    "handler_timeout_s": 7.0,
+    "on_handler_timeout": "cancel",
+    "handler_threads": 7,
+    "stop_s": 7.0,
+    "prefetch_bytes": 7_000,
+    "prefetch_bytes_total": 70_000,
+    "on_expired": "fail",
+    "give_up_s": 7.0,
+    "concurrency": 7,
+    "start": LATEST,
+    "lease_s": 77.0,
+    "renew_s": 7.0,
+}
+
+
+def shared_with_the_engine(cls: Any) -> set[str]:
+    return {each.name for each in fields(cls)} & {each.name for each in fields(ProcessorOptions)}
+
+
+@pytest.mark.parametrize("name", sorted(shared_with_the_engine(EventProcessorOptions)))
+def test_an_option_of_a_host_reaches_the_engine(name: str) -> None:
+    given: Any = {name: SHARED[name]}
+    engine = host_engine_options(EventProcessorOptions(**given), PartitionManagerOptions())
+    assert getattr(engine, name) == SHARED[name] != getattr(ProcessorOptions(), name)
+
+
+@pytest.mark.parametrize("name", sorted(shared_with_the_engine(FixedPartitionOptions)))
+def test_an_option_of_a_fixed_processor_reaches_the_engine(name: str) -> None:
+    given: Any = {name: SHARED[name]}
+    engine = fixed_engine_options(FixedPartitionOptions(**given), 1)
+    assert getattr(engine, name) == SHARED[name] != getattr(ProcessorOptions(), name)
