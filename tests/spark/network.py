@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import threading
 from contextlib import suppress
 from types import TracebackType
@@ -20,6 +21,7 @@ class Network:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._cut = threading.Event()
         self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
         port = self._server.getsockname()[1]
         self.connection = connection.replace(match[0], f"//{match['host']}:{port}")
         self.refused = 0
@@ -38,9 +40,10 @@ class Network:
 
     def cut(self) -> None:
         self._cut.set()
-        for end in self._open:
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            for end in self._open:
+                reset(end)
+            self._open.clear()
 
     def restore(self) -> None:
         self._cut.clear()
@@ -56,9 +59,20 @@ class Network:
                 near.close()
                 continue
             far = socket.create_connection(self._hub)
-            self._open += [near, far]
+            with self._lock:
+                self._open += [near, far]
+            if self._cut.is_set():
+                self.cut()
             for ends in ((near, far), (far, near)):
                 threading.Thread(target=forward, args=ends, daemon=True).start()
+
+
+def reset(end: socket.socket) -> None:
+    """Close at once: a hub that still writes to a connection that is only shut down may wait."""
+    with suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        end.shutdown(socket.SHUT_RDWR)
+        end.close()
 
 
 def forward(source: socket.socket, target: socket.socket) -> None:
