@@ -22,7 +22,7 @@ settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
 
 # Half of what a JVM costs in its first minute is optimising code that runs for a minute.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 # Some tests import OpenTelemetry: the clients of others must not record metrics for that.
 METER.uses_opentelemetry = False
