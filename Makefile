@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check audit check-deploy docs bench fuzz soak proof simulate lock clean
+.PHONY: help setup demo test test-spark conformance check audit check-deploy docs bench fuzz soak proof ledger simulate lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -12,7 +12,6 @@ demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DE
 	@scripts/java
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
-# Five workers on any number of cores: most tests wait for a client most of the time.
 test: setup ## run everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
@@ -22,7 +21,7 @@ test: setup ## run everything that must pass (PYTHON=... chooses the interpreter
 	@scripts/prometheus >/dev/null
 	@scripts/proton
 	@scripts/check
-	.venv/bin/python -m pytest -n 5 --dist loadgroup --durations=40 $(PYTEST_ARGS)
+	@scripts/run-tests $(PYTEST_ARGS)
 	@scripts/pythons
 	@scripts/check-wheel
 
