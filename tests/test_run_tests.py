@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 def run_tests(project: Path, source: str) -> subprocess.CompletedProcess[str]:
     """The script, on one module of tests, with one worker."""
     (project / "test_module.py").write_text(dedent(source))
-    command = [project / "scripts" / "run-tests", "-n", "1", "-p", "xdist"]
+    command = [str(project / "scripts" / "run-tests"), "-n", "1", "-p", "xdist"]
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=100, check=False
