@@ -194,7 +194,7 @@ class Reporter:
             await asyncio.wait([running], timeout=ON_ERROR_S)
 
     def poisoned(self, partition: str, error: Exception, end: str) -> None:
-        """Report an event that the handler has refused for good, and count it by its end."""
+        """Report an event that failed in every attempt, and count it by what happened to it."""
         self.recorder.poisoned(end)
         self.failed("event_poisoned", partition, error)
 

@@ -150,7 +150,7 @@ POISON_EVENTS = define(
     "pumphouse.processor.poison_events",
     COUNTER,
     "",
-    "Events that the handler refused for good; end is skip, dead_letter or stop.",
+    "Events that failed in every attempt of the handler; end is skip, dead_letter or stop.",
     f"{HOST} end",
 )
 STUCK_HANDLERS = define(
