@@ -8,11 +8,11 @@ help: ## list the targets
 setup: ## create .venv from requirements.lock (PYTHON=... chooses the interpreter)
 	@scripts/setup
 
-demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DEMO_ARGS=...)
+demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DEMO_ARGS=... are its options)
 	@scripts/java
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
-test: setup ## run everything that must pass (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
+test: setup ## run all checks and tests (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
 	@scripts/chromium >/dev/null
@@ -25,7 +25,7 @@ test: setup ## run everything that must pass (PYTHON=... chooses the interpreter
 	@scripts/pythons
 	@scripts/check-wheel
 
-conformance: setup ## run the official clients with every variant of the hub (make test: one in three)
+conformance: setup ## run the official clients with every variant of the hub (make test runs a third of them)
 	@scripts/npm-ci
 	@scripts/proton
 	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-variant $(PYTEST_ARGS) tests/conformance
@@ -48,24 +48,24 @@ check-deploy: setup ## run the steps of the Dockerfile, and validate the manifes
 docs: setup ## build the documentation as a site in build/site
 	@scripts/docs
 
-bench: setup ## run every benchmark in full (BENCH="hub reader" runs these)
+bench: setup ## run all benchmarks, or only those in BENCH="hub reader"
 	@scripts/bench $(BENCH)
 
 fuzz: setup ## run the fuzzers for a bounded time (FUZZ_ARGS=...)
 	@scripts/fuzz $(FUZZ_ARGS)
 
-soak: setup ## run the soak test: kill, stop and restart processes (MINUTES=30 SEED=7 STORE=blob)
+soak: setup ## kill, suspend and restart real processes while events flow (MINUTES=30 SEED=7 STORE=blob)
 	@scripts/npm-ci
 	@scripts/soak
 
-proof: setup ## run every mutant, rule mutation and seed of the lease code, and long histories of every store
+proof: setup ## run the long tests of leases: all mutants, rule mutations, seeds and store histories
 	@scripts/npm-ci
 	@scripts/proof $(PYTEST_ARGS)
 
-ledger: setup ## kill the hosts of a ledger at every statement, again and again (KILLS=2000)
+ledger: setup ## test exactly-once transactions: kill hosts at every statement (KILLS=2000)
 	@scripts/ledger
 
-simulate: setup ## simulate ten years of fleets with faults (MINUTES=360 SEEDS=10000)
+simulate: setup ## simulate ten years of processors with faults (MINUTES=360 SEEDS=10000)
 	@scripts/simulate
 
 lock: ## resolve the lock files (UPGRADE=1 takes the newest versions)

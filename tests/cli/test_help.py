@@ -54,6 +54,12 @@ def test_help_does_not_import_slow_packages(args: list[str], help_output: str) -
     assert f"Usage: {command} " in help_output
 
 
+@pytest.mark.parametrize("group", ["", "hubs", "groups", "checkpoints", "homes", "faults"])
+def test_no_description_in_a_list_of_commands_is_cut(group: str) -> None:
+    result = CliRunner().invoke(main, [*group.split(), "--help"])
+    assert "..." not in result.stdout.partition("Commands:")[2]
+
+
 def test_without_a_command_all_commands_are_listed() -> None:
     result = CliRunner().invoke(main, [])
     assert result.exit_code == 2

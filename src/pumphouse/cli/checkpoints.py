@@ -44,7 +44,7 @@ partition_option = click.option(
     help="Only this partition; may be given several times.",
 )
 execute_option = click.option(
-    "--execute", is_flag=True, help="Write the changes. Without it they are only shown."
+    "--execute", is_flag=True, help="Write the changes. Without this option they are only shown."
 )
 force_option = click.option(
     "--force",
@@ -53,7 +53,7 @@ force_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="List, move, export and import checkpoints.")
 def checkpoints() -> None:
     """List, move, export and import the checkpoints of a consumer group."""
 
@@ -84,7 +84,7 @@ def list_checkpoints(
         console.message(f"consumer group {group} has no checkpoints in this store")
 
 
-@checkpoints.command()
+@checkpoints.command(short_help="Move checkpoints to another position.")
 @hub_option
 @group_option
 @partition_option
@@ -171,7 +171,10 @@ def import_checkpoints(
     lease_s: float,
     output: str,
 ) -> None:
-    """Restore checkpoints from FILE, a file of `export`. It may come from another group."""
+    """Restore checkpoints from FILE.
+
+    FILE is the output of `export`, of the same or of another consumer group.
+    """
     from pumphouse.cli.common.group_access import with_group
 
     positions = read_positions(file)

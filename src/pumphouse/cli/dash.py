@@ -36,7 +36,7 @@ PORT = 8080
 FLEET_SYNTAX = "[HUB/]GROUP:API[:HOSTS]"
 
 
-@click.command()
+@click.command(short_help="Show a hub in the browser.")
 @hub_option
 @click.option(
     "--group",
@@ -151,13 +151,14 @@ def dash(
 ) -> None:
     """Show a hub in the browser: owner, lag and health of every partition, and its events.
 
-    The page listens on this machine only, and opens by the address with the token that the command
-    prints. It is read-only without --write and --fleet, except that it adds missing tables to the
-    --database. It works with hubs of `pumphouse up` and of
-    Azure. It needs the extra `dashboard`. Ctrl-C stops it. With `-o json` it prints one line when
-    it is ready: {"url": ..., "port": ..., "metrics_port": ...}. With --metrics-port each host of
-    --fleet serves its metrics too, on a free port; /targets on the port of the page's metrics lists
-    all of them, for http_sd_configs of Prometheus.
+    The page listens on this machine only. The command prints its address, which contains a token.
+    It is read-only without --write and --fleet, except that it adds missing tables to the
+    --database. It works with hubs of `pumphouse up` and of Azure. It needs the extra `dashboard`.
+    Ctrl-C stops it. With `-o json` it prints one line when it is ready: {"url": ..., "port": ...,
+    "metrics_port": ...}.
+
+    With --metrics-port each host of --fleet also serves its metrics, on a free port. /targets on
+    the metrics port of the page lists the addresses of all of them, for Prometheus.
     """
     try:
         from pumphouse.dashboard.options import DashboardOptions, HomesFeed

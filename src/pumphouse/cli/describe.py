@@ -40,7 +40,7 @@ HEADERS = (
 COMPARE_S = 30.0
 
 
-@click.command()
+@click.command(short_help="Show owner, lag and health of every partition.")
 @click.argument("group")
 @hub_option
 @connection_option

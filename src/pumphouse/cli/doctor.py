@@ -74,7 +74,7 @@ class Finding:
     fix: str = ""
 
 
-@click.command()
+@click.command(short_help="Check machine, hub, consumer group, store and partitions.")
 @hub_option
 @group_option
 @connection_option

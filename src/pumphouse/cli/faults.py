@@ -17,7 +17,7 @@ MOMENTS = ("connect", "attach", "send", "deliver")
 COLUMNS = ("ID", "ACTION", "ON", "HUB", "PARTITION", "GROUP", "RATE", "TIMES", "SECONDS")
 
 
-@click.group()
+@click.group(short_help="Inject faults into a running hub.")
 def faults() -> None:
     """Inject faults into a running hub: drop, delay, refuse, detach, throttle, freeze."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PORT = 9465  # 9464 is that of `serve_metrics`
 
 
-@click.command("lag-exporter")
+@click.command("lag-exporter", short_help="Export the lag of consumer groups for Prometheus.")
 @observes_lag("15s", "Interval of the reads of hub and store.")
 @click.option(
     "--group",
@@ -32,8 +32,8 @@ PORT = 9465  # 9464 is that of `serve_metrics`
 def lag_exporter(options: LagOptions, port: int, host: str, output: str) -> None:
     """Export the lag of the consumer groups of a hub for Prometheus.
 
-    It asks the hub for the number and time of the newest event of each partition, and reads the
-    checkpoints in the store; it receives no events. Consumers need no change: they may be
+    It asks the hub for the sequence number and time of the newest event of each partition, and
+    reads the checkpoints in the store. It receives no events. Consumers need no change: they may be
     processors of Pumphouse, official SDKs or Event Processor Hosts. The metrics are at
     /metrics; /readyz reports whether hub and store could be read. It needs the extra `telemetry`.
     Ctrl-C stops it. With `-o json` it prints one line when it is ready: {"url": ..., "port": ...}.

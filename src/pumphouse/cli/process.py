@@ -70,7 +70,7 @@ def parse_checkpoint_interval(text: str) -> CheckpointPolicy:
 CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
 
 
-@click.command()
+@click.command(short_help="Call your function with the events of a hub.")
 @click.argument("handler", metavar="MODULE:HANDLER")
 @hub_option
 @group_option
@@ -166,7 +166,8 @@ CHECKPOINT_INTERVAL_TYPE = ParsedType("interval", parse_checkpoint_interval)
     type=DURATION_TYPE,
     default="30s",
     show_default=True,
-    help="How long a stop waits for the handler. Leases of calls that are still running expire.",
+    help="How long a stop waits for the handler. Calls that still run after it are abandoned, and "
+    "the leases of their partitions expire.",
 )
 @metrics_option
 @health_option

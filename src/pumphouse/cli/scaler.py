@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PORT = 6000  # that of the examples of KEDA
 
 
-@click.command("scaler")
+@click.command("scaler", short_help="Serve the lag of consumer groups to KEDA.")
 @observes_lag(
     "5s",
     "How long a measured lag is reused, and how often a trigger of the type external-push checks "

@@ -70,7 +70,7 @@ class SendPlan:
         return self.rate is not None or (self.total or 0) > CHUNK
 
 
-@click.command()
+@click.command(short_help="Send events from the command line, a file or stdin.")
 @click.argument("hub", required=False)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--key", help="Partition key: events with the same key go to the same partition.")

@@ -27,7 +27,7 @@ HISTORY_LINES = 40
 PROGRESS_EVERY_S = 0.5
 
 
-@click.command()
+@click.command(short_help="Simulate processors with faults, in virtual time.")
 @click.option(
     "--hosts", type=click.IntRange(1), default=5, show_default=True, help="Number of hosts."
 )

@@ -39,7 +39,8 @@ PORT = 5672
     "--hubs",
     multiple=True,
     metavar="NAME[:PARTITIONS]",
-    help="Hubs to create, with 4 partitions by default; separated by commas, or several options.",
+    help="Hubs to create, with 4 partitions by default; separated by commas; the option may be "
+    "given several times.",
 )
 @click.option(
     "--port",
@@ -131,7 +132,8 @@ PORT = 5672
     multiple=True,
     metavar="NAME",
     help="Name under which clients reach the WebSocket and HTTP ports, besides localhost, --host "
-    "and the name of this machine; requests for other names are refused. Several options.",
+    "and the name of this machine; requests for other names are refused. May be "
+    "given several times.",
 )
 @click.option(
     "--connections-max",

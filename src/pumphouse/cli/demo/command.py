@@ -44,7 +44,7 @@ PIPED_EVERY_S = 5.0
 EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 
 
-@click.command()
+@click.command(short_help="Run hub, homes, Spark pipeline, processors and page.")
 @homes_option(HOMES, "Number of homes; five sensors each, one reading a minute.")
 @click.option(
     "--minutes", type=click.FloatRange(0.05), help="Stop after this time; by default on Ctrl-C."

@@ -24,6 +24,6 @@ class Homes(click.Group):
         return command
 
 
-@click.group(cls=Homes)
+@click.group(cls=Homes, short_help="Simulate the sensors of homes, and process their readings.")
 def homes() -> None:
     """Send readings of simulated homes, and run the Spark stages that process them."""

@@ -39,12 +39,12 @@ def parse_delimiter(text: str) -> str:
     return delimiter
 
 
-@click.command()
+@click.command(short_help="Send recorded sensor data from a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--hub", default="sensors", show_default=True, help="The hub to send to.")
 @homes_option(1, "Number of homes that replay the file, each from a different day and minute.")
 @rate_option
-@start_option("so that the last reading has the present time")
+@start_option("a time at which the last reading has the current time")
 @click.option(
     "--column",
     "columns",
@@ -70,7 +70,7 @@ def parse_delimiter(text: str) -> str:
     default=",",
     show_default=True,
     metavar="CHAR",
-    help="What separates the columns of a CSV file: one character, tab, or space (one or more "
+    help="Separator of the columns of a CSV file: one character, tab, or space (one or more "
     "spaces or tabs).",
 )
 @driver_option
@@ -94,8 +94,8 @@ def replay(
 
     The columns home, mode and battery are optional. Values are numbers, ON, OFF, OPEN or CLOSE. A
     time without a zone is UTC. Rows that are not understood are skipped, and reported with the
-    reason. At --rate realtime the first reading is sent with the present time. At another rate the
-    last reading has the present time. --from selects another start.
+    reason. With --rate realtime the first reading has the current time. With another rate the last
+    reading has the current time. --from selects another start.
     """
     from pumphouse.homes.simulator.replay import ReplaySource
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pumphouse.telemetry.server import TelemetryServer
 
 
-@click.command()
+@click.command(short_help="Run the Spark stages sift, watch and record.")
 @click.option(
     "--stages",
     default="sift,watch,record",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     default=Path("homes-data"),
     show_default=True,
     metavar="DIR",
-    help="Folder for checkpoints, the status file and all results without their own option.",
+    help="Folder for checkpoints, the status file, and results that have no option of their own.",
 )
 @click.option(
     "--storage",

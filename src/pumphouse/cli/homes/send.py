@@ -140,7 +140,7 @@ def share_option(name: str, help: str) -> Callable[..., Any]:
     return click.option(name, type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=help)
 
 
-@click.command()
+@click.command(short_help="Send the readings of simulated homes.")
 @click.argument("hub", default="sensors")
 @homes_option(100_000, "Number of homes; five readings a minute each.")
 @rate_option
