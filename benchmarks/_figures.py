@@ -13,14 +13,16 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
 EVENTS_PER_CPU_S = "events/cpu-s"
 COLUMNS = ("figure", "ours", "peer", "unit", "ratio", "range", "goal", "met")
 NUMBER_COLUMNS = ("ours", "peer", "ratio", "range", "goal")
+METRICS_GOAL = 0.98  # metrics cost at most 2 %
 
 T = TypeVar("T")
 
@@ -120,6 +122,27 @@ def alternate(rounds: int, sides: Mapping[str, Callable[[], T]]) -> dict[str, li
             progress(f"round {number} of {rounds}: {name}")
             results[name].append(side())
     return results
+
+
+def metrics_sides(measure: Callable[[bool], T]) -> dict[str, Callable[[], T]]:
+    """With metrics, and twice without: how much the last two differ is the noise."""
+    return {
+        "with metrics": partial(measure, True),
+        "without metrics": partial(measure, False),
+        "without metrics again": partial(measure, False),
+    }
+
+
+def compare_metrics(figure: str, unit: str, costs: Iterable[Sequence[float]]) -> Iterator[Figure]:
+    """The cost of metrics, and the noise of this comparison. `costs` are those of the sides."""
+    with_metrics, without, again = costs
+    yield compare(
+        f"{figure} with metrics vs without", unit, with_metrics, without,
+        goal=METRICS_GOAL, lower_is_better=True,
+    )  # fmt: skip
+    yield compare(
+        f"{figure} without metrics vs again without", unit, again, without, lower_is_better=True
+    )
 
 
 def progress(text: str) -> None:

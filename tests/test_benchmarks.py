@@ -17,7 +17,9 @@ from benchmarks._figures import (
     Figure,
     alternate,
     compare,
+    compare_metrics,
     markdown_table,
+    metrics_sides,
     run,
     run_parts,
     text_table,
@@ -269,6 +271,13 @@ def test_only_the_cost_of_metrics(
     with pytest.raises(SystemExit):
         run(lambda quick: [], ["--metrics", "0"], metrics)
     assert "at least 1 round (got 0)" in capsys.readouterr().err
+
+
+def test_the_cost_of_metrics_and_its_noise() -> None:
+    sides = metrics_sides(lambda metrics: [103.0 if metrics else 100.0])
+    cost, noise = compare_metrics("cost", "s", [side() for side in sides.values()])
+    assert (cost.figure, cost.ratio, cost.met) == ("cost with metrics vs without", 100 / 103, False)
+    assert (noise.ratio, noise.goal) == (1, None)
 
 
 def test_figures_of_a_curve_are_drawn_as_one(tmp_path: Path) -> None:
