@@ -27,6 +27,11 @@ RATE_MAX = 1e15
 DEADLINE_S_MAX = 7 * 24 * 3600.0
 # An offset of a geo-replicated hub has about 40 characters.
 OFFSET_CHARS_MAX = 1024
+# A name of a host, an etag or a state in a database that other programs can write to. Official SDKs
+# name hosts by 36 characters.
+NAME_CHARS_MAX = 1024
+# A row or checkpoint in a Redis server: two names and numbers, of six bytes for each character.
+VALUE_BYTES_MAX = 16_384
 # A hub has at most 2,000 partitions, and each has up to three blobs or rows.
 ROWS_MAX = 100_000
 # Characters of a value that an error shows.
@@ -66,6 +71,19 @@ def checked_offset(offset: str | None, where: str) -> str | None:
     if offset is None or len(offset) <= OFFSET_CHARS_MAX:
         return offset
     raise invalid(where, "offset", offset, f"{OFFSET_CHARS_MAX} characters are the most")
+
+
+def checked_name(name: str, field: str, where: str) -> str:
+    if len(name) <= NAME_CHARS_MAX:
+        return name
+    raise invalid(where, field, name, f"{NAME_CHARS_MAX} characters are the most")
+
+
+def checked_age(age_s: float, where: str) -> float:
+    """An age in seconds: 0 for a time ahead, because the clock of the server may be set back."""
+    if math.isfinite(age_s):
+        return max(0.0, age_s)
+    raise invalid(where, "age", age_s, "it must be a finite number of seconds")
 
 
 def checked_deadline(deadline_s: float | None, where: str) -> float | None:

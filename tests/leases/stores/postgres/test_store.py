@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tracemalloc
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -26,6 +27,7 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import Change, SupportsChanges
 from pumphouse.leases.store_url import open_store
+from pumphouse.leases.stores.limits import NAME_CHARS_MAX
 from pumphouse.leases.stores.postgres.changes import read_change
 from pumphouse.leases.stores.postgres.schema import Statements
 from pumphouse.leases.stores.postgres.store import PostgresStore
@@ -34,6 +36,8 @@ from tests.leases.contract.stores import GROUP
 from tests.postgres.server import PostgresServer
 
 SECRET = "topsecret"
+HUGE_BYTES = 20_000_000
+HUGE = f"repeat('a', {HUGE_BYTES})"
 
 
 @pytest.fixture
@@ -169,6 +173,8 @@ async def test_missing_rights_are_named(postgres: PostgresServer, schema: str) -
     [
         claim(None, "0", "a\0b"),
         claim(None, "0", "a\ud800"),
+        claim(None, "0", "a" * (NAME_CHARS_MAX + 1)),
+        Ownership("0", "a", 1, successor="b" * (NAME_CHARS_MAX + 1), deadline_s=1.0),
         Ownership("0", "a", 2**63),
         Ownership("0", "a", 1, deadline_s=1e300),
     ],
@@ -180,21 +186,67 @@ async def test_a_row_that_cannot_be_stored_is_refused(store: PostgresStore, row:
     await first(store)  # the connection works
 
 
+async def test_the_longest_names_are_stored(store: PostgresStore) -> None:
+    owner, successor, offset = (each * NAME_CHARS_MAX for each in ("é", "ß", "7"))
+    row = Ownership("0", owner, 1, successor=successor, deadline_s=1.0)
+    await store.claim_ownership(GROUP, [row])
+    stored = (await rows(store))["0"]
+    assert (stored.owner, stored.successor) == (owner, successor)
+    await store.update_checkpoint(Checkpoint(GROUP, "0", 7, offset, 1))
+    assert (await store.list_checkpoints(GROUP))[0].offset == offset
+    with pytest.raises(OptionError, match=r"a checkpoint cannot be stored: .* has the offset"):
+        await store.update_checkpoint(Checkpoint(GROUP, "1", 7, f"{offset}7", 1))
+
+
 async def test_values_written_by_hand_are_checked(
     postgres: PostgresServer, schema: str, store: PostgresStore
 ) -> None:
     await first(store)
     await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
-    for change, message in (
-        ("ownership SET epoch = -1", "epoch"),
-        ("ownership SET epoch = 1, deadline_at = '9999-01-01'", "deadline"),
+    for table, change, message in (
+        ("checkpoint", f"epoch = {2**63 - 1}", "epoch"),
+        ("ownership", "epoch = -1", "epoch"),
+        ("ownership", "epoch = 1, deadline_at = '9999-01-01'", "deadline"),
+        ("ownership", "deadline_at = 'infinity'", "deadline"),
+        ("ownership", "deadline_at = NULL, written_at = 'infinity'", "age"),
+        ("ownership", f"written_at = now(), owner = {HUGE}", "owner 'aaaa"),
+        ("ownership", f"owner = 'a', etag = {HUGE}", "etag 'aaaa"),
+        ("ownership", f"etag = 'e', successor = {HUGE}", "successor 'aaaa"),
     ):
-        administer(postgres, f"UPDATE {schema}.{change}")
-        with pytest.raises(StoreError, match=f"partition '0' has the {message}"):
+        administer(postgres, f"UPDATE {schema}.{table} SET {change}")
+        with pytest.raises(StoreError, match=f"partition '0' has the {message}") as raised:
             await store.list_ownership(GROUP)
-    administer(postgres, f"UPDATE {schema}.checkpoint SET sequence = -7")
-    with pytest.raises(StoreError, match="sequence number -7"):
-        await store.list_checkpoints(GROUP)
+        assert len(str(raised.value)) < 300
+    for change, message in (
+        ("epoch = 1, sequence = -7", "sequence number -7"),
+        (f"sequence = 7, event_offset = {HUGE}", "offset 'aaaa"),
+        (f"event_offset = '7', etag = {HUGE}", "etag 'aaaa"),
+    ):
+        administer(postgres, f"UPDATE {schema}.checkpoint SET {change}")
+        with pytest.raises(StoreError, match=message):
+            await store.list_checkpoints(GROUP)
+
+
+async def test_a_long_value_is_not_loaded(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    await first(store)
+    administer(postgres, f"UPDATE {schema}.ownership SET owner = {HUGE}")
+    tracemalloc.start()
+    with pytest.raises(StoreError):
+        await store.list_ownership(GROUP)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < HUGE_BYTES / 4
+
+
+async def test_the_age_of_a_member_must_be_a_time(
+    postgres: PostgresServer, schema: str, store: PostgresStore
+) -> None:
+    await store.beat(GROUP, "a")
+    administer(postgres, f"UPDATE {schema}.member SET written_at = '-infinity'")
+    with pytest.raises(StoreError, match="the member 'a' has the age"):
+        await store.list_ownership(GROUP)
 
 
 async def test_a_clock_that_is_set_back_gives_no_negative_age(

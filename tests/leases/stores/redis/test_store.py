@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+import tracemalloc
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -29,6 +30,7 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.store import Change, SupportsChanges, SupportsGroups
 from pumphouse.leases.store_url import open_store
+from pumphouse.leases.stores.limits import NAME_CHARS_MAX, ROWS_MAX, VALUE_BYTES_MAX
 from pumphouse.leases.stores.redis.address import parse_address
 from pumphouse.leases.stores.redis.changes import read_change
 from pumphouse.leases.stores.redis.scripts import Keys
@@ -39,6 +41,7 @@ from tests.postgres.proxy import PASSWORD
 from tests.redis.server import RedisServer, free_port
 
 SECRET = "topsecret"
+HUGE_BYTES = 10_000_000
 
 
 @pytest.fixture
@@ -182,6 +185,7 @@ async def test_a_store_connects_by_tls(tmp_path: Path, prefix: str) -> None:
     "row",
     [
         claim(None, "0", "a\ud800"),
+        claim(None, "0", "a" * VALUE_BYTES_MAX),
         Ownership("0", "a", 2**63),
         Ownership("0", "a", 1, deadline_s=1e300),
         Ownership("0", "a", 1, rate=float("nan")),
@@ -201,6 +205,9 @@ async def test_a_row_that_cannot_be_stored_is_refused(store: RedisStore, row: Ow
         ("rows", "e 0 {", "no Pumphouse has written it"),
         ("rows", "e 0 []", "no Pumphouse has written it"),
         ("rows", "e x {}", "time"),
+        ("rows", "e nan {}", "time"),
+        ("rows", "e inf {}", "time"),
+        ("rows", "e 0 " + "1" * 20_000, "no Pumphouse has written it"),
         ("rows", 'e 0 {"owner": 1, "state": ""}', "owner"),
         ("rows", 'e 0 {"owner": "a", "epoch": -1, "successor": "", "state": ""}', "epoch"),
         ("rows", b"\xff\xfe", "no Pumphouse has written it"),
@@ -217,6 +224,65 @@ async def test_values_written_by_hand_are_checked(
     redis.administer("HSET", getattr(Keys(prefix, GROUP), kind), "0", value)
     with pytest.raises(StoreError, match=f"'0' has the {message}|value .*{message}"):
         await store.list_ownership(GROUP)
+
+
+async def test_the_longest_names_are_stored(store: RedisStore) -> None:
+    """Also if each character is escaped in JSON."""
+    owner, successor, offset = (each * NAME_CHARS_MAX for each in ("\1", "\2", "\3"))
+    await store.claim_ownership(
+        GROUP, [Ownership("0", owner, 1, successor=successor, deadline_s=1.0)]
+    )
+    stored = (await rows(store))["0"]
+    assert (stored.owner, stored.successor) == (owner, successor)
+    await store.update_checkpoint(Checkpoint(GROUP, "0", 7, offset, 1))
+    assert (await checkpoints(store))["0"].offset == offset
+
+
+async def test_the_time_of_a_member_must_be_finite(
+    redis: RedisServer, prefix: str, store: RedisStore
+) -> None:
+    redis.administer("ZADD", Keys(prefix, GROUP).beats, "inf", "a")
+    with pytest.raises(StoreError, match="the member 'a' has the time 'inf'"):
+        await store.list_ownership(GROUP)
+
+
+@pytest.mark.parametrize("kind", ["rows", "checkpoints", "limits"])
+async def test_a_huge_value_is_not_loaded(
+    redis: RedisServer, prefix: str, store: RedisStore, kind: str
+) -> None:
+    keys = Keys(prefix, GROUP)
+    await first(store)
+    await store.beat(GROUP, "0")
+    redis.administer("HSET", getattr(keys, kind), "0", "e 0 - " + "x" * HUGE_BYTES)
+    tracemalloc.start()
+    with pytest.raises(StoreError, match="'0' has the"):
+        await store.list_ownership(GROUP)
+    if kind == "rows":
+        with pytest.raises(StoreError, match="'0' has the"):
+            await store.claim_ownership(GROUP, [claim(None, "0", "b")])
+    if kind == "checkpoints":
+        with pytest.raises(StoreError, match="'0' has the"):
+            await store.list_checkpoints(GROUP)
+        with pytest.raises(StoreError, match="'0' has the"):
+            await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < HUGE_BYTES / 4
+
+
+@pytest.mark.parametrize("kind", ["checkpoints", "groups"])
+async def test_more_rows_than_any_hub_has_are_not_loaded(
+    redis: RedisServer, prefix: str, store: RedisStore, kind: str
+) -> None:
+    key, names = getattr(Keys(prefix, GROUP), kind), [str(name) for name in range(ROWS_MAX + 1)]
+    if kind == "groups":
+        redis.administer("SADD", key, *names)
+        reading: Any = store.groups(GROUP.namespace, GROUP.hub)
+    else:
+        redis.administer("HSET", key, *(word for name in names for word in (name, "e 0 - {}")))
+        reading = store.list_ownership(GROUP)
+    with pytest.raises(StoreError, match="TOOMANY"):
+        await reading
 
 
 async def test_a_value_that_cannot_be_read_is_never_overwritten(

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.model import STATES, Checkpoint, Group, Member, Ownership
 from pumphouse.leases.stores.limits import (
     ENQUEUED_MS_MAX,
     SEQUENCE_MAX,
+    checked_age,
     checked_deadline,
     checked_epoch,
     checked_integer,
+    checked_name,
     checked_offset,
     shown,
     usable_rate,
@@ -33,11 +36,11 @@ def read_row(columns: Sequence[Any]) -> Ownership:
     where = f"the ownership row of partition {shown(partition)}"
     return Ownership(
         partition,
-        owner,
+        checked_name(owner, "owner", where),
         checked_epoch(epoch, where),
-        etag,
-        max(0.0, age_s),  # the clock of the database may have been set back
-        successor,
+        checked_name(etag, "etag", where),
+        checked_age(age_s, where),
+        checked_name(successor, "successor", where),
         checked_deadline(deadline_s, where),
         usable_rate(rate),
         pinned,
@@ -48,10 +51,16 @@ def read_row(columns: Sequence[Any]) -> Ownership:
 
 def read_member(columns: Sequence[Any]) -> Member:
     name, age_s, max_partitions = columns
+    where = f"the member {shown(name)}"
     if max_partitions is not None:
-        where = f"the member {shown(name)}"
         checked_integer(max_partitions, 1, 2**31 - 1, "max_partitions", where)
-    return Member(name, max(0.0, age_s), max_partitions)
+    return Member(name, checked_age(age_s, where), max_partitions)
+
+
+def read_epoch(columns: Sequence[Any]) -> tuple[str, int]:
+    """The partition and the epoch of a checkpoint."""
+    partition, epoch = columns
+    return partition, checked_epoch(epoch, f"the checkpoint of partition {shown(partition)}")
 
 
 def read_checkpoint(group: Group, columns: Sequence[Any]) -> Checkpoint:
@@ -67,13 +76,19 @@ def read_checkpoint(group: Group, columns: Sequence[Any]) -> Checkpoint:
         sequence,
         checked_offset(offset, where),
         checked_epoch(epoch, where),
-        etag,
+        checked_name(etag, "etag", where),
         enqueued_ms,
     )
 
 
 def row_values(row: Ownership, etag: str) -> dict[str, object]:
-    """The values of a row that is written with a new etag."""
+    """The values of a row that is written with a new etag; OptionError if it could not be read."""
+    where = f"the ownership row of partition {shown(row.partition)}"
+    try:
+        checked_name(row.owner, "owner", where)
+        checked_name(row.successor, "successor", where)
+    except StoreError as error:
+        raise OptionError(f"a row cannot be stored: {error}") from None
     return {
         "partition": row.partition,
         "owner": row.owner,
@@ -89,6 +104,11 @@ def row_values(row: Ownership, etag: str) -> dict[str, object]:
 
 
 def checkpoint_values(checkpoint: Checkpoint, etag: str) -> dict[str, object]:
+    """The values of a checkpoint with a new etag; OptionError if it could not be read."""
+    try:
+        checked_offset(checkpoint.offset, f"the checkpoint of {shown(checkpoint.partition)}")
+    except StoreError as error:
+        raise OptionError(f"a checkpoint cannot be stored: {error}") from None
     return {
         "partition": checkpoint.partition,
         "sequence": checkpoint.sequence,

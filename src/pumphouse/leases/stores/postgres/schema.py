@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
-from pumphouse.leases.stores.limits import ROWS_MAX
+from pumphouse.leases.stores.limits import NAME_CHARS_MAX, OFFSET_CHARS_MAX, ROWS_MAX
 
 VERSION = 1
 SCHEMA = "pumphouse"
@@ -133,7 +133,8 @@ class Statements:
 
     @property
     def checkpoints(self) -> str:
-        columns = "partition_id, sequence, event_offset, epoch, etag, enqueued_ms"
+        offset, etag = beginning("event_offset", OFFSET_CHARS_MAX), beginning("etag")
+        columns = f"partition_id, sequence, {offset}, epoch, {etag}, enqueued_ms"
         return self._select("checkpoint", columns)
 
     @property
@@ -155,14 +156,23 @@ class Statements:
 
     @property
     def _age(self) -> str:
-        # float8: numbers of PostgreSQL's own type numeric would become decimals.
-        return f"extract(epoch FROM {self.clock} - written_at)::double precision"
+        return self._seconds(self.clock, "written_at")
 
     @property
     def _row_columns(self) -> str:
-        left = f"extract(epoch FROM deadline_at - {self.clock})::double precision"
+        owner, etag, successor, state = map(beginning, ("owner", "etag", "successor", "state"))
+        left = self._seconds("deadline_at", self.clock)
         return (
-            f"partition_id, owner, epoch, etag, {self._age}, successor, {left}, rate, pinned, state"
+            f"partition_id, {owner}, epoch, {etag}, {self._age}, {successor}, {left}, rate, "
+            f"pinned, {state}"
+        )
+
+    def _seconds(self, end: str, begin: str) -> str:
+        """The seconds from one time to another, also if one is infinite."""
+        # float8: numbers of PostgreSQL's own type numeric would become decimals.
+        return (
+            f"(extract(epoch FROM {end})::double precision "
+            f"- extract(epoch FROM {begin})::double precision)"
         )
 
     # -- writing ----------------------------------------------------------------------------------
@@ -231,6 +241,11 @@ SET max_partitions = excluded.max_partitions, written_at = excluded.written_at""
     @property
     def leave(self) -> str:
         return f"DELETE FROM {self.schema}.member WHERE {_IN_GROUP} AND name = %(name)s"
+
+
+def beginning(column: str, chars_max: int = NAME_CHARS_MAX) -> str:
+    """A text without what is beyond its limit, so that a huge one is not loaded."""
+    return f"left({column}, {chars_max + 1})"
 
 
 def group_key(group: Group) -> tuple[str, str, str]:

@@ -38,6 +38,7 @@ from pumphouse.leases.stores.postgres.connections import Connection, Connections
 from pumphouse.leases.stores.postgres.rows import (
     checkpoint_values,
     read_checkpoint,
+    read_epoch,
     read_member,
     read_row,
     row_values,
@@ -153,7 +154,7 @@ class PostgresStore:
         return Listing(
             tuple(read_row(columns) for columns in rows),
             tuple(read_member(columns) for columns in members),
-            {partition: int(epoch) for partition, epoch in epochs},
+            dict(map(read_epoch, epochs)),
         )
 
     async def claim_ownership(

@@ -10,6 +10,7 @@ StoreError that names the row.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from pumphouse.leases.model import STATES, Checkpoint, Group, Member, Ownership
 from pumphouse.leases.stores.limits import (
     ENQUEUED_MS_MAX,
     SEQUENCE_MAX,
+    VALUE_BYTES_MAX,
     checked_deadline,
     checked_epoch,
     checked_integer,
@@ -32,6 +34,8 @@ from pumphouse.leases.stores.redis.scripts import digits
 SEQUENCE_MIN = -1
 MAX_PARTITIONS_MAX = 2**31 - 1
 US = 1_000_000
+# The words before the JSON have up to 80 bytes.
+JSON_BYTES_MAX = VALUE_BYTES_MAX - 80
 
 
 def row_value(row: Ownership) -> str:
@@ -76,9 +80,11 @@ def checkpoint_values(checkpoint: Checkpoint, etag: str) -> tuple[str, str, str,
 def _text(where: str, **values: object) -> str:
     try:
         text = json.dumps(values, ensure_ascii=False, allow_nan=False)
-        text.encode()
+        size = len(text.encode())
     except ValueError as error:
         raise OptionError(f"{where} cannot be stored: {error}") from None
+    if size > JSON_BYTES_MAX:
+        raise OptionError(f"{where} cannot be stored: {JSON_BYTES_MAX} bytes are the most")
     return text
 
 
@@ -169,9 +175,12 @@ def _words(value: str, count: int, where: str) -> list[Any]:
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise invalid(where, "time", text, "it must be a number") from None
+        number = math.nan
+    if math.isfinite(number):
+        return number
+    raise invalid(where, "time", text, "it must be a number")
 
 
 def _string(values: Mapping[str, object], name: str, where: str) -> str:

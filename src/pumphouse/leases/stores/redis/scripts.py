@@ -24,6 +24,7 @@ from functools import cached_property
 from urllib.parse import quote
 
 from pumphouse.leases.model import Group
+from pumphouse.leases.stores.limits import ROWS_MAX, VALUE_BYTES_MAX
 
 PREFIX = "pumphouse"
 MEMBER_KEPT_S = 24 * 3600  # a host without a beat for this long is gone
@@ -38,23 +39,41 @@ local function now()
 end
 """
 
-_LIST = """
-for index = 1, 3 do
-  local count = index == 2 and redis.call('ZCARD', KEYS[2]) or redis.call('HLEN', KEYS[index])
-  if count > tonumber(ARGV[1]) then return redis.error_reply('TOOMANY ' .. KEYS[index]) end
+# What another program has written is bounded: a key by its number of values, and a value by its
+# length. A value that is cut cannot be read, and is an error that names its row.
+BOUNDS = f"""
+local function cut(value) return string.sub(value, 1, {VALUE_BYTES_MAX + 1}) end
+local function bounded(key, count, values)
+  if count > {ROWS_MAX} then return redis.error_reply('TOOMANY ' .. key) end
+  for index, value in ipairs(values) do values[index] = cut(value) end
+  return values
 end
-return {
-  string.format('%.0f', now()), redis.call('HGETALL', KEYS[1]),
-  redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('HGETALL', KEYS[3]),
-  redis.call('HGETALL', KEYS[4])
-}
+local function hash(key)
+  return bounded(key, redis.call('HLEN', key), redis.call('HGETALL', key))
+end
+local function members(key)
+  return bounded(key, redis.call('ZCARD', key), redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
+end
+"""
+
+_LIST = """
+local result = {string.format('%.0f', now())}
+for index, key in ipairs(KEYS) do
+  local values = index == 2 and members(key) or hash(key)
+  if values.err then return values end
+  result[index + 1] = values
+end
+return result
 """
 
 _CHECKPOINTS = """
-if redis.call('HLEN', KEYS[1]) > tonumber(ARGV[1]) then
-  return redis.error_reply('TOOMANY ' .. KEYS[1])
-end
-return redis.call('HGETALL', KEYS[1])
+return hash(KEYS[1])
+"""
+
+# Without SCARD: an access list that was sufficient stays so.
+_GROUPS = """
+local names = redis.call('SMEMBERS', KEYS[1])
+return bounded(KEYS[1], #names, names)
 """
 
 # Arguments: the group, the channel, then for each claim partition, etag before, new etag, owner,
@@ -83,7 +102,7 @@ for at = 3, #ARGV, 7 do
     end
     table.insert(results, 1)
   else
-    table.insert(results, stored or '')
+    table.insert(results, cut(stored or ''))
   end
 end
 table.insert(results, string.format('%.0f', now()))
@@ -98,7 +117,7 @@ local etag, epoch, sequence = '', '', '-'
 if stored then etag, epoch, sequence = string.match(stored, '^(%S+) (%S+) (%S+) ') end
 local forward = epoch and epoch <= ARGV[6]
   and (sequence == '-' or (ARGV[7] ~= '-' and sequence <= ARGV[7]))
-if (etag or '?') ~= ARGV[3] or not (forward or ARGV[4] == '1') then return stored or '' end
+if (etag or '?') ~= ARGV[3] or not (forward or ARGV[4] == '1') then return cut(stored or '') end
 redis.call('HSET', KEYS[1], ARGV[2], table.concat({ARGV[5], ARGV[6], ARGV[7], ARGV[8]}, ' '))
 if not stored then redis.call('SADD', KEYS[2], ARGV[1]) end
 return 1
@@ -152,13 +171,13 @@ class Scripts:
     """The scripts of a store that reads the time with the function `now` of `clock`."""
 
     def __init__(self, clock: str = CLOCK) -> None:
-        self.list = Script(clock + _LIST)
-        self.claim = Script(clock + _CLAIM)
+        self.list = Script(clock + BOUNDS + _LIST)
+        self.claim = Script(clock + BOUNDS + _CLAIM)
         self.beat = Script(clock + _BEAT)
-        self.checkpoints = Script(_CHECKPOINTS)
-        self.checkpoint = Script(_CHECKPOINT)
+        self.checkpoints = Script(BOUNDS + _CHECKPOINTS)
+        self.checkpoint = Script(BOUNDS + _CHECKPOINT)
         self.leave = Script(_LEAVE)
-        self.groups = Script("return redis.call('SMEMBERS', KEYS[1])")
+        self.groups = Script(BOUNDS + _GROUPS)
         self.policy = Script(_POLICY)
 
 

@@ -28,7 +28,6 @@ from pumphouse.leases.model import (
 )
 from pumphouse.leases.rules import checkpoint_fault
 from pumphouse.leases.store import Change, CheckpointOutcome, ClaimOutcome
-from pumphouse.leases.stores.limits import ROWS_MAX
 from pumphouse.leases.stores.redis.address import parse_address
 from pumphouse.leases.stores.redis.changes import listen
 from pumphouse.leases.stores.redis.connections import Connections
@@ -118,7 +117,7 @@ class RedisStore:
         keys = self._keys(group)
         names = (keys.rows, keys.beats, keys.limits, keys.checkpoints)
         now, rows, beats, limits, checkpoints = await self._connections.run(
-            self._scripts.list, names, (ROWS_MAX,)
+            self._scripts.list, names, ()
         )
         now_us = float(now)
         return Listing(
@@ -158,7 +157,7 @@ class RedisStore:
 
     async def list_checkpoints(self, group: Group) -> list[Checkpoint]:
         keys = (self._keys(group).checkpoints,)
-        stored = await self._connections.run(self._scripts.checkpoints, keys, (ROWS_MAX,))
+        stored = await self._connections.run(self._scripts.checkpoints, keys, ())
         return [read_checkpoint(group, partition, value) for partition, value in pairs(stored)]
 
     async def update_checkpoint(
