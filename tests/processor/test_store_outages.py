@@ -25,6 +25,7 @@ from tests.processor.user_code import APIS, LEASE_S, RENEW_S, Errors, HostOption
 from tests.processor.virtual_time import run
 
 Checkpoint = Callable[..., Awaitable[None]]
+PUSHED = ("class", "functions", "fixed")  # the APIs that call a handler
 SENT = 60
 LAST_S = 6.0  # the last attempts of a renewal: a quarter of RENEW_S apart, and a response
 STRICT = PoisonPolicy(retries=1, first_s=0.1, most_s=0.2, then="skip")  # poison within a second
@@ -32,9 +33,10 @@ STRICT = PoisonPolicy(retries=1, first_s=0.1, most_s=0.2, then="skip")  # poison
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("with_event", [False, True], ids=["batch", "event"])
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("api", "concurrency"), [*((api, 1) for api in APIS),
+                                                  *((api, 4) for api in PUSHED)])  # fmt: skip
 def test_handlers_do_not_notice_an_outage_shorter_than_a_lease(
-    api: str, with_event: bool, form: str
+    api: str, concurrency: int, with_event: bool, form: str
 ) -> None:
     """Every event is handled once: no exception, no retry, no poison, no lost partition."""
 
@@ -59,7 +61,8 @@ def test_handlers_do_not_notice_an_outage_shorter_than_a_lease(
         async with HubAndStore(1) as env:
             store = OutageStore(env.store)
             await env.send(*map(str, range(SENT)))
-            async with host_of(api, env, store, handle, errors, options=HostOptions(poison=STRICT)):
+            options = HostOptions(poison=STRICT, concurrency=concurrency)
+            async with host_of(api, env, store, handle, errors, options=options):
                 await until(lambda: len(handled) == SENT)
                 await env.until_checkpoint(SENT - 1)
             assert store.refused_checkpoints, "the outage met no checkpoint"
@@ -70,10 +73,11 @@ def test_handlers_do_not_notice_an_outage_shorter_than_a_lease(
     run(scenario())
 
 
-@pytest.mark.parametrize("api", ["class", "functions", "fixed"])
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("api", PUSHED)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_outage_longer_than_the_lease_loses_the_partition_but_no_event(
-    api: str, form: str
+    api: str, form: str, concurrency: int
 ) -> None:
     async def scenario() -> None:
         handled: Counter[bytes] = Counter()
@@ -91,7 +95,8 @@ def test_an_outage_longer_than_the_lease_loses_the_partition_but_no_event(
         async with HubAndStore(1) as env:
             store = OutageStore(env.store)
             await env.send(*map(str, range(SENT)))
-            async with host_of(api, env, store, handle, errors, options=HostOptions(poison=STRICT)):
+            options = HostOptions(poison=STRICT, concurrency=concurrency)
+            async with host_of(api, env, store, handle, errors, options=options):
                 await until(lambda: len(handled) == SENT)
                 await env.until_checkpoint(SENT - 1)
         assert not [error for _, error in errors if isinstance(error, PoisonEvent)]
@@ -99,8 +104,9 @@ def test_an_outage_longer_than_the_lease_loses_the_partition_but_no_event(
     run(scenario())
 
 
-@pytest.mark.parametrize("api", ["class", "functions", "fixed"])
-def test_a_hub_that_fails_in_the_handler_is_not_poison(api: str) -> None:
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("api", PUSHED)
+def test_a_hub_that_fails_in_the_handler_is_not_poison(api: str, concurrency: int) -> None:
     """The batch is retried until the hub is back, without counting attempts."""
 
     async def scenario() -> None:
@@ -117,9 +123,8 @@ def test_a_hub_that_fails_in_the_handler_is_not_poison(api: str) -> None:
 
         async with HubAndStore(1) as env:
             await env.send("a", "b", "c")
-            async with host_of(
-                api, env, env.store, handle, errors, options=HostOptions(poison=STRICT)
-            ):
+            options = HostOptions(poison=STRICT, concurrency=concurrency)
+            async with host_of(api, env, env.store, handle, errors, options=options):
                 await until(lambda: len(handled) == 3)
         assert set(handled.values()) == {1}
         assert {type(error) for _, error in errors} == {ConnectionFailed}
@@ -128,8 +133,9 @@ def test_a_hub_that_fails_in_the_handler_is_not_poison(api: str) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("api", ["class", "functions", "fixed"])
-def test_a_checkpoint_waits_no_longer_than_the_stop(api: str) -> None:
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("api", PUSHED)
+def test_a_checkpoint_waits_no_longer_than_the_stop(api: str, concurrency: int) -> None:
     """stop() is bounded, though a handler waits for the store."""
 
     async def scenario() -> None:
@@ -145,7 +151,8 @@ def test_a_checkpoint_waits_no_longer_than_the_stop(api: str) -> None:
             store = OutageStore(env.store)
             await env.send("a")
             loop = asyncio.get_running_loop()
-            async with host_of(api, env, store, handle, errors):
+            options = HostOptions(concurrency=concurrency)
+            async with host_of(api, env, store, handle, errors, options=options):
                 await started.wait()
                 before_s = loop.time()
             assert loop.time() - before_s < 30 + 6 * LEASE_S / 3

@@ -41,7 +41,9 @@ class HostOptions:
         strategy: str = "steady",
         handler_timeout_s: float = 60.0,
         on_handler_timeout: str = "report",
+        concurrency: int = 1,
     ) -> None:
+        self.concurrency = concurrency  # of the push and fixed APIs
         self.handler_timeout_s, self.on_handler_timeout = handler_timeout_s, on_handler_timeout
         self.checkpoint_on_stop, self.batch = checkpoint_on_stop, batch
         self.poison = poison or PoisonPolicy()
@@ -107,6 +109,7 @@ def push_options(options: HostOptions, errors: Errors) -> EventProcessorOptions:
         checkpoint_on_stop=options.checkpoint_on_stop,
         handler_timeout_s=options.handler_timeout_s,
         on_handler_timeout=options.on_handler_timeout,
+        concurrency=options.concurrency,
     )
 
 
@@ -185,6 +188,7 @@ async def fixed(
         poison=options.poison,
         handler_timeout_s=options.handler_timeout_s,
         on_handler_timeout=options.on_handler_timeout,
+        concurrency=options.concurrency,
         clock=env.clock,
     )
 

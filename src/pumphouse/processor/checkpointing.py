@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Protocol
 
@@ -163,9 +164,14 @@ class Progress:
 
     def covered(self) -> Event | None:
         """The last event that a checkpoint without an argument covers, for this caller."""
+        return self._marks.covering(self._in_hand) if self.claimed else self.handled
+
+    @property
+    def claimed(self) -> Event | None:
+        """The last event in hand, if this caller declares it handled by asking for a checkpoint."""
         if not self._in_hand or not self.is_in_handler or sys.exc_info()[1] is not None:
-            return self.handled
-        return self._marks.covering(self._in_hand)
+            return None
+        return self._in_hand[-1]
 
     def reached(self, event: Event) -> Event | None:
         """How far a checkpoint at this event goes, for this caller."""
@@ -183,6 +189,7 @@ class PartitionCheckpoint:
         self._clock, self._options = host.clock, host.options
         self._pending: Pending | None = None  # handled, but not in the checkpoint
         self._requested: Event | None = None  # the furthest checkpoint that was requested
+        self._awaited: list[int] = []  # a heap: requested, but an event before is not handled yet
         self._retry_s = -math.inf  # the policy writes no checkpoint before this, after a failure
         self._write_lock = asyncio.Lock()
         self._retry_lock = asyncio.Lock()
@@ -194,11 +201,22 @@ class PartitionCheckpoint:
         if handled:
             self._pending = add_pending(self._pending, handled, self._clock.monotonic())
 
+    def request(self, event: Event, covered: Event | None) -> None:
+        """If other handlers hold a checkpoint at this event up, write it when they have ended."""
+        if covered is None or sequence_of(covered) < sequence_of(event):
+            heappush(self._awaited, sequence_of(event))
+
     @property
     def due_in_s(self) -> float:
         now_s = self._clock.monotonic()
         due_s = checkpoint_due_in(self._options.checkpoints, self._pending, now_s)
-        return max(due_s, self._retry_s - now_s)
+        return max(0.0 if self._is_reached else due_s, self._retry_s - now_s)
+
+    @property
+    def _is_reached(self) -> bool:
+        """Whether what is pending reaches an event whose checkpoint is awaited."""
+        pending, awaited = self._pending, self._awaited
+        return bool(pending and awaited and awaited[0] <= sequence_of(pending.last))
 
     @property
     def age_s(self) -> float:
@@ -266,6 +284,8 @@ class PartitionCheckpoint:
             event, before = self._request(event), self._pending
             await self._advance(event)
             self._written, self._written_s = event, self._clock.monotonic()
+            while self._awaited and self._awaited[0] <= sequence_of(event):
+                heappop(self._awaited)
         self._host.reporter.recovered("checkpoint_failed", self._term.partition)
         self._remove_pending(event, before)
 

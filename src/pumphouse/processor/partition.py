@@ -187,8 +187,9 @@ class PartitionClient:
         # A handler that waits for its own checkpoint is not stuck. If another task requests the
         # checkpoint, the handler does not wait for it and may be stuck.
         waiting = self._timer.waiting() if self._progress.is_in_handler else nullcontext()
-        covered = self._progress.covered() if event is None else self._progress.reached(event)
-        return self._write_handed_out(event or covered, covered, waiting)
+        progress = self._progress
+        covered = progress.covered() if event is None else progress.reached(event)
+        return self._write_handed_out(event or progress.claimed or covered, covered, waiting)
 
     def transaction(self, event: Event | None = None) -> AbstractAsyncContextManager[Any]:
         """A transaction of the store, for rows that must be written exactly once.
@@ -209,13 +210,11 @@ class PartitionClient:
         return self._checkpoint.uncommitted(batch)
 
     async def _write_handed_out(
-        self,
-        requested: Event | None,
-        covered: Event | None,
-        waiting: AbstractContextManager[None],
+        self, requested: Event | None, covered: Event | None, waiting: AbstractContextManager[None]
     ) -> None:
         if requested is not None:
             self._progress.check_handed_out(requested, self.id)
+            self._checkpoint.request(requested, covered)
         if covered is None:
             return  # nothing was handled yet
         with waiting:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from pumphouse.events import Event
 from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.processor.options import (
@@ -132,6 +134,33 @@ def test_a_checkpoint_never_passes_an_event_of_another_handler() -> None:
                 await asyncio.sleep(60)
                 await env.until_checkpoint(0)
                 held.set()
+                await env.until_checkpoint(3)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("with_event", [False, True], ids=["batch", "event"])
+def test_a_checkpoint_is_written_once_the_events_before_it_are_handled(with_event: bool) -> None:
+    """Only the handlers of `b` and `d` request one, while the one of `a` still runs."""
+
+    async def scenario() -> None:
+        handler = Handler()
+
+        async def handle(partition: PartitionClient, events: list[Event]) -> None:
+            await handler(partition, events)
+            if events[0].partition_key in ("b", "d"):
+                await (partition.checkpoint(events[-1]) if with_event else partition.checkpoint())
+
+        options = replace(OPTIONS, checkpoints=CheckpointPolicy())
+        async with Env() as env:
+            held, last = handler.hold("a"), handler.hold("d")
+            await env.send_keys("abcd")
+            async with env.host(handle, options):
+                await until(lambda: len(handler.handled) == 2)
+                assert (await env.checkpoint()).sequence is None  # type: ignore[union-attr]
+                held.set()
+                await env.until_checkpoint(2)
+                last.set()
                 await env.until_checkpoint(3)
 
     run(scenario())
