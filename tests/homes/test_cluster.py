@@ -302,7 +302,7 @@ def test_a_failed_stage_restarts_with_growing_delays(hub: EmbeddedHub, tmp_path:
             server.stop()
             until_job(lambda: status(data)["record"]["restarts"] >= 3)
             stage_status = status(data)["record"]
-            server.go_on()
+            server.restart()
             until_job(lambda: status(data)["record"]["state"] == "running")
             before = len(stored(database))
             until_job(lambda: len(stored(database)) > before)

@@ -51,7 +51,7 @@ def test_a_blocked_status_loop_is_not_live(clock: MovableClock) -> None:
     clock.advance(BLOCKED_S - 1)
     assert health.not_live() is None
     clock.advance(1)
-    assert health.not_live() == ("the status loop has not turned for 15 s: Spark does not respond")
+    assert health.not_live() == ("the status loop has not run for 15 s: Spark does not respond")
     health.turned()
     assert health.not_live() is None
 

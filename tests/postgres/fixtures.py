@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests of leases; each test gets a database of its own."""
+"""A PostgreSQL server for the tests of leases. Tests create their databases in it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.postgres.server import PostgresServer
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One server per test process. Without its programs tests fail rather than being skipped."""
+    """One server per test process. If PostgreSQL is not installed, tests fail."""
     with PostgresServer() as server:
         yield server

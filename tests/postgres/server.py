@@ -48,9 +48,9 @@ class PostgresServer:
         subprocess.run(
             [*as_user(user), *initdb], check=True, capture_output=True, timeout=LIMIT_S, cwd="/"
         )
-        self.go_on()
+        self.restart()
 
-    def go_on(self) -> None:
+    def restart(self) -> None:
         """Start again with the existing databases."""
         tools, user, data = programs(), other_user(), self.folder / "data"
         options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off"}
@@ -90,14 +90,14 @@ class PostgresServer:
                 psycopg.connect(self.url("postgres")).close()
             except psycopg.OperationalError:
                 assert self._process.poll() is None, "PostgreSQL has ended"
-                assert time.monotonic() < deadline, "PostgreSQL does not answer"
+                assert time.monotonic() < deadline, "PostgreSQL does not respond"
                 time.sleep(0.1)
             else:
                 return
 
 
 def programs() -> Path:
-    """The newest version that Debian has installed; the path may have another one."""
+    """The programs of the newest installed version; PATH may contain an older one."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not installed:
         raise RuntimeError("the tests of records need PostgreSQL: run scripts/postgres")

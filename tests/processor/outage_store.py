@@ -1,4 +1,4 @@
-"""OutageStore: a memory store that can be away, and fails fast, slowly or not at all."""
+"""OutageStore: a memory store with outages: an error at once, a late error, or no response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOW_S = 2.0
 
 
 class OutageStore:
-    """A store around another one. While `away` is set, every call fails in that form."""
+    """A store around another one. `away` is the form of the current outage, or empty."""
 
     def __init__(self, inner: MemoryStore) -> None:
         self.inner = inner

@@ -68,12 +68,12 @@ def test_a_histogram_has_cumulative_buckets(meter: Meter) -> None:
 
 
 def test_a_closed_series_vanishes(meter: Meter) -> None:
-    one, two = meter.open(SENT_MESSAGES, {"p": "0"}), meter.open(SENT_MESSAGES, {"p": "0"})
-    one.add(4)
-    assert one is two
-    meter.close(one)
-    assert list(samples(meter).values()) == [4]  # the other still uses it
-    meter.close(two)
+    first, second = meter.open(SENT_MESSAGES, {"p": "0"}), meter.open(SENT_MESSAGES, {"p": "0"})
+    first.add(4)
+    assert first is second
+    meter.close(first)
+    assert list(samples(meter).values()) == [4]  # it was opened twice and closed once
+    meter.close(second)
     assert page(meter) == b""
     meter.open(SENT_MESSAGES, {"p": "0"}).add(1)
     assert list(samples(meter).values()) == [1]

@@ -74,7 +74,7 @@ async def test_a_blocked_loop_is_not_live() -> None:
     now_s += 14
     assert check.failure() is None
     now_s += 26
-    assert check.failure() == "it has not turned for 40 s: a call blocks it"
+    assert check.failure() == "it has not run for 40 s: a call blocks it"
     turning.cancel()
 
 

@@ -38,12 +38,12 @@ class Operation:
         self,
         name: str,
         counted: Metric,
-        open_ones: set[Operation],
+        open_operations: set[Operation],
         clock: Callable[[], float],
         **labels: str | None,
     ) -> None:
-        self._counted, self._open_ones, self.clock = counted, open_ones, clock
-        open_ones.add(self)
+        self._counted, self._open_operations, self.clock = counted, open_operations, clock
+        open_operations.add(self)
         self._labels = {
             "messaging.system": "eventhubs",
             "messaging.operation.name": name,
@@ -75,7 +75,7 @@ class Operation:
         for series in self._series.values():
             close_series(*series)
         self._series.clear()
-        self._open_ones.discard(self)
+        self._open_operations.discard(self)
 
 
 class MeteredReading:

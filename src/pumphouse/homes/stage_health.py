@@ -50,7 +50,7 @@ class PipelineHealth:
         blocked_s = self._clock.monotonic() - self._turned_s
         if blocked_s < BLOCKED_S:
             return None
-        return f"the status loop has not turned for {blocked_s:.0f} s: Spark does not respond"
+        return f"the status loop has not run for {blocked_s:.0f} s: Spark does not respond"
 
     def not_ready(self) -> str | None:
         """The stages that do not run, and what does not respond."""

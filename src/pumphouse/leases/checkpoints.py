@@ -30,13 +30,13 @@ from pumphouse.leases.store import CheckpointStore, SupportsTransactions
 
 # An official SDK may write between two attempts. That it does so five times in a row is unlikely.
 ATTEMPTS = 5
-SETTLE_S = 0.2  # between two questions whether a transaction has committed
-FORMER_MAX = 32  # a listing is stale by seconds, not by more checkpoints than this
+SETTLE_S = 0.2  # between two reads that check whether a transaction has committed
+FORMER_MAX = 32  # a stale listing is seconds old, with fewer checkpoints since then
 
 
 @dataclass(slots=True)
 class _SentCommit:
-    """The end of a transaction, as far as it has come."""
+    """How far the end of a transaction has progressed."""
 
     is_writing: bool = False
     row: Checkpoint | None = None  # written in the transaction, and perhaps committed
@@ -138,7 +138,7 @@ class CheckpointWriter:
     async def confirm(self) -> Checkpoint:
         """Write the checkpoint as it is. OwnershipLost if it was moved by hand.
 
-        A read would not do: a listing may be stale.
+        A read is not sufficient, because a listing may be stale.
         """
         async with self._writing:
             return await self._write(self._stamped())
@@ -211,7 +211,7 @@ class CheckpointWriter:
                 self._writing.release()
 
     async def _has_committed(self, store: SupportsTransactions, row: Checkpoint) -> bool:
-        """Ask until the store responds. OwnershipLost if our lease ends first."""
+        """Read until the store responds. OwnershipLost if our lease ends first."""
         while True:
             self._require_lease()
             with suppress(StoreUnavailable):

@@ -20,7 +20,7 @@ from pumphouse.spark.catalogue import BOTH, BY_NAME, REMOVED_BY_NAME, SIDES, Opt
 from pumphouse.spark.positions import read_position, read_positions, read_timestamp
 
 PREFIX = "eventhubs."
-# Spark puts options of its own beside ours.
+# Spark passes options of its own together with ours.
 SPARK_OPTIONS = {"path", "__paths__", "checkpointlocation", "queryname", "outputmode"}
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -1,7 +1,7 @@
 """Health checks of a process: liveness and readiness.
 
-Liveness fails if the process cannot recover by itself: restart it. Readiness fails while it cannot
-work, for instance because its store does not respond: send it no work, and wait.
+Liveness fails if the process cannot recover by itself: restart it. Readiness fails while the
+process cannot work, for instance because its store does not respond: send it no work, and wait.
 
 A check runs in the thread of the HTTP server, so it only reads values: it calls nothing that waits.
 """
@@ -58,7 +58,7 @@ def result_of(check: Check) -> str | None:
 
 
 class LoopCheck:
-    """Fails while the event loop does not turn. `run` is a task of that loop."""
+    """Fails while the event loop is blocked. `run` is a task of that loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -73,7 +73,7 @@ class LoopCheck:
         blocked_s = self._clock() - self._turned_s
         if blocked_s < BLOCKED_S:
             return None
-        return f"it has not turned for {blocked_s:.0f} s: a call blocks it"
+        return f"it has not run for {blocked_s:.0f} s: a call blocks it"
 
 
 CHECKS = HealthChecks()  # of this process

@@ -173,7 +173,7 @@ async def test_a_silent_hub_is_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -
     async with unresponsive_connection(
         ConnectionOptions(answer_s=5, idle_s=0.1, close_s=0.1)
     ) as unresponsive:
-        with pytest.raises(ConnectionFailed, match=r"for 0\.1 s; the connection is taken for dead"):
+        with pytest.raises(ConnectionFailed, match=r"for 0\.1 s; the connection counts as dead"):
             await RequestClient.open(unresponsive, "$cbs")
         assert repr(unresponsive) == f"<Connection {unresponsive.address} broken>"
 

@@ -57,7 +57,7 @@ async def handshake(
 
 
 async def test_the_official_client_sends_and_receives(hub: EmbeddedHub) -> None:
-    """Both SDKs at the same time: they mostly wait."""
+    """Both SDKs run at the same time, because they mostly wait."""
 
     async def check(sdk_name: str) -> None:
         hub.create_hub(sdk_name, 1)

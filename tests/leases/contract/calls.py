@@ -1,4 +1,4 @@
-"""Calls that the tests of the contract make all the time."""
+"""Calls that most tests of the contract make."""
 
 from __future__ import annotations
 

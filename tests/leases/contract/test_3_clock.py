@@ -1,7 +1,7 @@
 """Clause 3: ages and deadlines are durations by the clock of the backend.
 
-Bounds are taken from the test's own reading of that clock, before and after, so that a slow machine
-changes nothing.
+The tests read that clock before and after each call, and derive the bounds of an age from these
+times. So a slow machine changes nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.leases.contract.stores import GROUP, StoreBackend
 T = TypeVar("T")
 
 
-async def timed(backend: StoreBackend, doing: Awaitable[T]) -> tuple[T, float, float]:
+async def timed(backend: StoreBackend, call: Awaitable[T]) -> tuple[T, float, float]:
     """The result, and the times before and after."""
     before = backend.now()
-    result = await doing
+    result = await call
     return result, before, backend.now()
 
 
@@ -96,8 +96,8 @@ async def test_a_deadline_counts_from_its_write(
     async def listed() -> Ownership:
         return (await rows(store))["0"]
 
-    asked = granted(store, nominate(row, "b", 2 * backend.tick_s))
-    read_back, least, most = await bounds(backend, asked, listed, backend.tick_s)
+    nominated = granted(store, nominate(row, "b", 2 * backend.tick_s))
+    read_back, least, most = await bounds(backend, nominated, listed, backend.tick_s)
     assert read_back.successor == "b"
     assert read_back.deadline_s is not None
     assert 2 * backend.tick_s - most <= read_back.deadline_s <= 2 * backend.tick_s - least
@@ -154,14 +154,14 @@ async def test_a_claim_after_a_nomination_has_no_deadline(store: CheckpointStore
 
 
 async def test_a_member_ages_since_its_beat(backend: StoreBackend, store: CheckpointStore) -> None:
-    async def beaten() -> float:
+    async def member_age_s() -> float:
         return (await members(store))["host-a"].age_s
 
     for _ in range(2):
         age_s, least, most = await bounds(
-            backend, store.beat(GROUP, "host-a"), beaten, backend.tick_s
+            backend, store.beat(GROUP, "host-a"), member_age_s, backend.tick_s
         )
         assert least <= age_s <= most
         assert age_s >= backend.tick_s - backend.resolution_s
-    age_s, least, most = await bounds(backend, store.beat(GROUP, "host-a"), beaten, 0)
+    age_s, least, most = await bounds(backend, store.beat(GROUP, "host-a"), member_age_s, 0)
     assert max(0, least) <= age_s <= most

@@ -110,7 +110,7 @@ def test_a_host_is_not_live_while_its_watch_is_late_or_the_loop_is_blocked() -> 
                 host.engine.watch.looked_s += 1000
                 assert shown(LIVE) == ""
                 now_s[0] += 20
-                assert "it has not turned for 20 s" in shown(LIVE)
+                assert "it has not run for 20 s" in shown(LIVE)
                 await until(lambda: not shown(LIVE))
             assert shown(LIVE) == ""
 

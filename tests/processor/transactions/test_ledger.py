@@ -176,7 +176,7 @@ async def test_outages_of_the_database_neither_lose_nor_double_a_transfer() -> N
                     await accounts.until_handled()
                     await accounts.send(TRANSFERS)
                     server.stop()
-                    server.go_on()
+                    server.restart()
                     await accounts.until_handled()
                     accounts.check()
             finally:

@@ -65,7 +65,7 @@ class ConnectionOptions:
     connect_s: float = 10.0  # for opening the connection
     answer_s: float = 30.0  # for the response to an attach, a request or a send
     close_s: float = 2.0  # for closing the connection
-    idle_s: float = 60.0  # after this time without data the connection is taken for dead
+    idle_s: float = 60.0  # after this time without data the connection counts as dead
     frame_bytes_max: int = FRAME_BYTES_MAX
     clock: Clock = field(default_factory=SystemClock, compare=False)
     rng: Random = field(default_factory=Random, compare=False)  # for the jitter of retries
@@ -300,7 +300,7 @@ class Connection(asyncio.Protocol):
                 event.link.refuse(Error(condition="amqp:not-allowed", description=refusal))
 
     def on_ended(self, event: amqp.Ended) -> None:
-        """Break the connection. The session has forgotten its links: notify their handlers."""
+        """Break the connection, and notify the handlers of the links that the session had."""
         cause = ConnectionFailed(f"{self.address} ended the session{reason_text(event.error)}")
         self.fail(cause)
         for link in event.links:
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
                 link.user.on_lost(cause)
 
     def on_disposition(self, disposition: amqp.Disposed) -> None:
-        """Complete the futures of settled deliveries. They are few, so all are checked."""
+        """Complete the futures of settled deliveries. Few are pending, so each is compared."""
         if disposition.role != RECEIVER or not disposition.settled:
             return
         last_distance = credit.distance(disposition.first, disposition.last)
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
         now = self.loop.time()
         if now - self.received_at > self.options.idle_s:
             problem = f"no data from {self.address} for {self.options.idle_s:g} s"
-            self.fail(ConnectionFailed(f"{problem}; the connection is taken for dead"))
+            self.fail(ConnectionFailed(f"{problem}; the connection counts as dead"))
             self.transport.abort()
             return
         remote = self.amqp.remote

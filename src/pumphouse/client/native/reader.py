@@ -224,7 +224,7 @@ class NativeReader:
     def on_run(self, payloads: list[bytes]) -> None:
         if self._failure is not None:
             return
-        # The hub may still use credit that we have taken back since: at most a second full buffer.
+        # The hub may still use credit that was withdrawn meanwhile: at most a second full buffer.
         if len(self._buffer) + len(payloads) > 2 * self.options.prefetch:
             self.refuse_excess()
             return
@@ -284,7 +284,7 @@ class NativeReader:
             cause, self._failures, self.connection.settings.retry, resumed=True
         )
         if isinstance(cause, AuthError) and self._failures == 1:
-            # The token may have expired while the machine slept: put a new one, once.
+            # The token may have expired while the machine slept: send a new one, once.
             self.invalidate_token()
             error = None
         if error is None:

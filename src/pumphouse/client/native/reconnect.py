@@ -198,7 +198,7 @@ class ReconnectingConnection:
                 return await call(authorized)
             except PumphouseError as failed:
                 if isinstance(failed, ConnectionFailed):
-                    # The hub did not respond in time: the connection is taken for dead.
+                    # The hub did not respond in time: the connection counts as dead.
                     authorized.connection.fail(failed)
                 failures += 1
                 error = failure_to_raise(failed, failures, retry, resumed=resumed)

@@ -42,7 +42,7 @@ class AlertDesk:
         self.monitor, self.client, self.write = monitor, client, write
 
     async def details(self, alert_id: str) -> dict[str, Any]:
-        """All about an alert. Raises OptionError if it is unknown."""
+        """The details of an alert. Raises OptionError if the alert is unknown."""
         shown = await self.find(alert_id)
         sensors_ms = await self.find_reading(shown.alert)
         activities = await self.around(shown.alert)

@@ -253,7 +253,7 @@ class HomesMonitor:
                 self.add_alert(alert, NEW, event.enqueued_ms)
 
     def received(self) -> dict[str, int]:
-        """By hub, the events that it has received, as far as they are counted."""
+        """The number of events that each hub has received, if it was read already."""
         totals = {hub: meter.total for hub, meter in self.meters.items()}
         totals[ALERTS_HUB] = self._alerts_meter.total
         return {hub: total for hub, total in totals.items() if total is not None}
@@ -262,7 +262,8 @@ class HomesMonitor:
         """What it reads, for the readiness of the page."""
         for meter in self.meters.values():
             yield meter.source()
-        for hub, trouble in list(self.trouble.items()):  # a hub without events is silent
+        # No time of a response: a hub without events sends nothing.
+        for hub, trouble in list(self.trouble.items()):
             yield Source(f"events of {hub}", trouble, None)
         if self.records is not None:
             yield self.records.source()

@@ -147,7 +147,7 @@ async def run_fixed(arguments: argparse.Namespace, handle: Handle, stop: asyncio
 
 @asynccontextmanager
 async def checked(host: Host) -> AsyncIterator[None]:
-    """Let /livez and /readyz tell how the host is."""
+    """Add the checks of the host to /livez and /readyz."""
     async with health_checks(host):
         CHECKS.remove(READY, STARTING)
         yield
@@ -193,7 +193,7 @@ def main(arguments: argparse.Namespace) -> None:
         asyncio.run(run(arguments))
         return
     with (
-        checking(READY, STARTING, lambda: "the host starts"),
+        checking(READY, STARTING, lambda: "the host is starting"),
         serve_metrics(port=0) as server,
     ):
         sys.stdout.write(f"{server.port}\n")  # the parent reads it

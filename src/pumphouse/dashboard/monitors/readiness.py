@@ -15,7 +15,7 @@ LATE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A hub, a store or a database that a monitor reads again and again."""
+    """A hub, a store or a database that a monitor reads repeatedly."""
 
     name: str
     trouble: str  # "" if the last request was successful

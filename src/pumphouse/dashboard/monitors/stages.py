@@ -3,9 +3,10 @@
     pumphouse homes run -> DIR/status.json -> read_stages -> Fleet page
                                               ^^^^^^^^^^^ this module
 
-If the file is missing, stale or of an unknown version, the page shows the reason. The file has the
-lag of a stage when its last batch was planned, which is 0 during the batch. The page shows how many
-events of the hubs are in no completed batch, as `pumphouse demo` prints it.
+If the file is missing, stale or of an unknown version, the page shows the reason. The lag
+in the file was measured when the last batch was planned. It is 0 for batches without a limit, which
+contain all events. So the page shows how many events of the hubs are in no completed batch, as
+`pumphouse demo` prints it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ def stage_from(name: str, fields: dict[str, Any], received: Mapping[str, int]) -
     counts = fields.get("counts")
     lag = events_not_taken(fields.get("taken"), received)
     if lag is not None:
-        stage |= {"lag_events": lag, "lag_s": None}  # the seconds are of the time of planning
+        stage |= {
+            "lag_events": lag,
+            "lag_s": None,
+        }  # seconds are known only for the time of planning
     stage["name"] = name
     stage["state"] = str(fields.get("state") or "unknown")
     stage["error"] = str(fields.get("error") or "")[:ERROR_MAX]

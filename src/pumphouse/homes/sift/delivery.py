@@ -1,7 +1,8 @@
 """Sends the results of a sift task: alerts, activities and dead letters, each to their hub.
 
-One pass over the rows sends all, so a batch is computed once. Alerts come first, and the others
-only when the hub has them: so `watch` never reads an activity before its alert is in the hub.
+One pass over the rows collects all three, so Spark computes a batch once. Alerts are sent first.
+Activities follow after the hub has acknowledged the alerts. So `watch` never reads an activity
+before its alert is in the hub.
 
 The key of an activity is its home, and a batch that is sent by key has one key only. So activities
 are sent to the partitions of their keys (see partition_hash.py): a batch has many homes, each event
@@ -65,7 +66,7 @@ class OutgoingEvents:
 
 
 def alert_event(body: bytes, home: str, trace: str | None) -> Event:
-    """Readers deduplicate alerts by their id, so it is a property too."""
+    """An alert as an event. Its id is also a property, because readers deduplicate by it."""
     identity = {"id": decode_alert(body).id}
     return Event(body, identity | dict(trace_properties(trace)), partition_key=home)
 

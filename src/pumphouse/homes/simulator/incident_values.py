@@ -39,9 +39,9 @@ def apply_incidents(
 def _apply_alarms(
     begun: IncidentColumns, indices: Indices, minute: int, value: Ints, since: Ints
 ) -> None:
-    """Set the sensors of broken panes, fires and open windows.
+    """Apply break-ins, fires and open windows to the values of their sensors.
 
-    After the end of an incident, `since` is at least the end.
+    After an incident has ended, `since` is not before its end.
     """
     visible = begun.kind != inc.SILENT_SENSOR
     active = visible & (minute < begun.end)

@@ -419,7 +419,7 @@ class DiskLog:
 
 
 def time_range(segment: SegmentFile) -> TimeRange | None:
-    """The times of a segment; None if it has no readable event, or none yet."""
+    """The times of a segment; None if it has no readable event."""
     index = segment.index
     return TimeRange(index.times[0], index.last_ms) if index.positions else None
 

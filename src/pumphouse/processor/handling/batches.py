@@ -3,9 +3,10 @@
     PartitionClient.batches() -> Batches -> async for batch in ...: your code
                                  ^^^^^^^ this module
 
-An asynchronous generator would not do. When a loop is left by `break` or by an exception, the event
-loop closes a generator some time later. Until then the batch would count as in hand, and a
-checkpoint after the loop would cover a batch that failed. A plain object is freed at once.
+This is an object and not an asynchronous generator. When a loop is left by `break` or by an
+exception, the event loop closes a generator some time later. Until then the batch would count as
+the current one, and a checkpoint after the loop would cover a batch that failed. A plain object is
+freed at once.
 """
 
 from __future__ import annotations

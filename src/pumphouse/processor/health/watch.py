@@ -31,7 +31,7 @@ from pumphouse.processor.term import Host
 
 
 class Watch:
-    """The watch of one host. `supervisors` is the engine's own mapping, which changes meanwhile.
+    """The watch of one host. `supervisors` is a mapping of the engine, which the engine changes.
 
     `check(now_s)` is called in every `look`, after expired leases were removed. `cpu_s` returns the
     CPU time that the process has used.
@@ -49,7 +49,7 @@ class Watch:
         self._left_alone: dict[str, float] = {}  # partition -> until when it is not claimed
         # What was cancelled in the last `look`: partition, handler, and its call.
         self._cancelled: list[tuple[PartitionSupervisor, HandlerCall, object]] = []
-        # The function, and the CPU time that the process had used when the watch went to sleep.
+        # `cpu_s`, and its result when the watch began to sleep.
         self._cpu_s, self._slept_with_cpu_s = cpu_s, 0.0
         self._due_s = math.inf  # when the watch should wake up; inf while it does not sleep
         self._gap: Gap | None = None  # the last one
@@ -117,7 +117,7 @@ class Watch:
         await leases.renew(due)
 
     async def _act_on(self, supervisor: PartitionSupervisor, call: HandlerCall) -> None:
-        """Report a handler that has not returned, and do what `on_handler_timeout` asks for."""
+        """Report a handler that has not returned, and do what `on_handler_timeout` says."""
         action = self.host.options.on_handler_timeout
         if action == CANCEL and call.interrupt():
             self._cancelled.append((supervisor, call, call.attempt))

@@ -141,7 +141,7 @@ class QueryRun:
     ) -> ReadStatistics:
         """What tasks reported; for the first batch, the size of the events that it would read.
 
-        `epochs` are those with which a tenant may read.
+        `epochs` has the epoch of each partition that a tenant owns.
         """
         if self.reports is None:
             return NO_STATISTICS
@@ -215,8 +215,9 @@ def planned_hub(snapshot: HubSnapshot) -> PlannedHub:
 def run_epoch() -> int:
     """The first epoch of a run that starts now: higher than those of every earlier run.
 
-    A batch takes longer than 1 ms, so that the batches of a run do not reach the epochs of a later
-    run.
+    Each batch raises the epoch by BATCH_EPOCH, and each ms of the clock raises the first epoch of a
+    run by as much. A batch takes longer than 1 ms, so the epochs of a run stay below those of a
+    later run.
     """
     return now_ms(SystemClock()) * BATCH_EPOCH
 

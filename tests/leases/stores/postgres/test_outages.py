@@ -165,7 +165,7 @@ async def test_a_restart_of_the_server_is_survived(own_server: PostgresServer) -
             await store.list_ownership(GROUP)
         with pytest.raises(StoreUnavailable, match="notifications ended"):
             await anext(changes)
-        own_server.go_on()
+        own_server.restart()
         assert (await rows(store))["0"].etag == row.etag
         assert (await checkpoints(store))["0"].sequence == 5
         async with aclosing(store.changes(GROUP)) as again:
