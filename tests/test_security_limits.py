@@ -81,6 +81,7 @@ consumer groups whose|scaler.observed_lag:GROUPS_MAX
 bytes that wait because|client.native.connection:WRITE_BYTES_MAX B
 frame of a hub|client.native.connection:FRAME_BYTES_MAX B
 partitions of a hub|client.native.management:PARTITIONS_MAX
+ids of partitions|client.native.management:OFFSET_CHARS_MAX
 message size|client.native.sender:SIZE_MAX_OF_ANY_TIER B
 error text of a hub|client.errors:TEXT_CHARS_MAX
 name of a host and etag|leases.stores.limits:NAME_CHARS_MAX

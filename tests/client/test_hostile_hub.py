@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -215,6 +215,20 @@ class OddReply(PoliteHub):
         return {"name": "eh", "created_at": float("nan"), "partition_ids": {"0": "1"}}
 
 
+class OddProperties(PoliteHub):
+    """Properties that no hub has. `changed` is replaced in them."""
+
+    changed: ClassVar[dict[str, Any]] = {}
+
+    def reply_value(self, request: Message) -> Any:
+        hub = {"name": "eh", "created_at": Timestamp(0), "partition_ids": array_of(str, ["0"])}
+        return (PARTITION if "partition" in request.application else hub) | self.changed
+
+
+def odd(**changed: Any) -> type[OddProperties]:
+    return type("OddProperties", (OddProperties,), {"changed": changed})
+
+
 class RefusedToken(PoliteHub):
     def on_request(self, node: str, request: Message) -> None:
         text = "y" * 900_000
@@ -232,6 +246,17 @@ CALLS = [
     (OddReply, partition, RemoteProtocolError, "invalid reply of .*management"),
     (OddReply, groups, RemoteProtocolError, "invalid reply of .*management"),
     (OddReply, faults, RemoteProtocolError, "invalid reply of .*management"),
+    *(
+        (odd(partition_ids=ids), properties, RemoteProtocolError, "invalid reply of .*management")
+        for ids in ([], ["0", "0"], [""], ["0/../1"], ["\x1b[31m"], ["0" * 65], [None], [0])
+    ),
+    *(
+        (odd(created_at=Timestamp(ms)), properties, RemoteProtocolError, "invalid reply of")
+        for ms in (2**62, -(2**62))
+    ),
+    (odd(last_enqueued_time_utc=Timestamp(2**62)), partition, RemoteProtocolError, "invalid reply"),
+    (odd(begin_sequence_number=-7), partition, RemoteProtocolError, "invalid reply"),
+    (odd(last_enqueued_offset="1" * 2000), partition, RemoteProtocolError, "invalid reply"),
     (RefusedToken, properties, AuthError, "does not accept the"),
 ]
 

@@ -12,6 +12,7 @@ unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from reprlib import repr as short
 from typing import Any
@@ -32,6 +33,12 @@ FAULT = "pumphouse:fault"
 NAMESPACE = ""  # the path of the whole namespace
 # Several times what the service allows. Callers open a reader for each partition.
 PARTITIONS_MAX = 10_000
+# The service has the numbers from 0 as ids.
+ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SEQUENCE_MAX = 2**63 - 1
+# From the beginning of year 1, which the service reports for an empty partition, to that of 10,000.
+DATES_MS = (-62_135_596_800_000, 253_402_300_799_999)
+OFFSET_CHARS_MAX = 1024
 # The exceptions that a reply with missing or wrong fields can cause.
 READ_ERRORS = (KeyError, TypeError, ValueError, OverflowError)
 READ_OPERATIONS = ("READ", "QUERY")
@@ -139,8 +146,8 @@ def parse_hub(reply: Any, address: str) -> HubProperties:
         items = list_items(reply["partition_ids"], address)
         if len(items) > PARTITIONS_MAX:
             raise too_many_partitions(len(items), address)
-        ids = tuple(map(str, items))
-        return HubProperties(str(reply["name"]), int(reply["created_at"]), ids)
+        ids = partition_ids(items)
+        return HubProperties(str(reply["name"]), time_ms(reply["created_at"]), ids)
     except READ_ERRORS:
         raise unexpected_reply(reply, address) from None
 
@@ -150,14 +157,46 @@ def parse_partition(reply: Any, address: str) -> PartitionProperties:
         return PartitionProperties(
             hub=str(reply["name"]),
             partition=str(reply["partition"]),
-            first_sequence=int(reply["begin_sequence_number"]),
-            last_sequence=int(reply["last_enqueued_sequence_number"]),
-            last_offset=str(reply["last_enqueued_offset"]),
-            last_enqueued_ms=int(reply["last_enqueued_time_utc"]),
+            first_sequence=whole(reply["begin_sequence_number"], -1, SEQUENCE_MAX),
+            last_sequence=whole(reply["last_enqueued_sequence_number"], -1, SEQUENCE_MAX),
+            last_offset=offset(reply["last_enqueued_offset"]),
+            last_enqueued_ms=time_ms(reply["last_enqueued_time_utc"]),
             empty=bool(reply["is_partition_empty"]),
         )
     except READ_ERRORS:
         raise unexpected_reply(reply, address) from None
+
+
+# -- values of replies; ValueError for one that no hub has ----------------------------------------
+
+
+def partition_ids(items: list[Any]) -> tuple[str, ...]:
+    """The ids of the partitions of a hub. Stores and logs use them as names."""
+    if not items or len({*items}) < len(items) or not all(map(is_partition_id, items)):
+        raise ValueError("these are not ids of partitions")
+    return tuple(items)
+
+
+def is_partition_id(value: Any) -> bool:
+    return isinstance(value, str) and ID.fullmatch(value) is not None
+
+
+def whole(value: Any, lowest: int, highest: int) -> int:
+    number = int(value)
+    if lowest <= number <= highest:
+        return number
+    raise ValueError(f"{number} is not between {lowest} and {highest}")
+
+
+def time_ms(value: Any) -> int:
+    return whole(value, *DATES_MS)
+
+
+def offset(value: Any) -> str:
+    text = str(value)
+    if len(text) > OFFSET_CHARS_MAX:
+        raise ValueError(f"an offset of {len(text)} characters")
+    return text
 
 
 def unexpected_reply(reply: Any, address: str) -> RemoteProtocolError:
