@@ -3,8 +3,8 @@
 Real processor cycles with the default strategy (`steady`) run against the unchanged balancer of
 azure-eventhub with its default strategy (`greedy`). Both run on a virtual clock with a store in
 memory, so only the intervals between cycles count. A cycle is the interval of each side: 10 s for
-Pumphouse, 30 to 36 s for the peer. A fleet is even when all partitions are owned and no host owns
-two partitions more than another.
+Pumphouse, 30 to 36 s for the peer. A fleet is even when all partitions are owned and the numbers
+of partitions of two hosts differ by at most one.
 
 - **1 -> 2 hosts**: one host owns all partitions, and a second one starts at a random time. Half of
   the partitions have to move; every further move is unnecessary.

