@@ -14,7 +14,8 @@ from pumphouse.homes.pipeline import HUBS
 from pumphouse.hub.emulator_config import parse_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "homes.md").read_text()
-LINES = re.findall(r"^pumphouse .*$", PAGE, re.MULTILINE)
+# A command may go on in the lines after a backslash.
+LINES = re.findall(r"^pumphouse .*$", PAGE.replace("\\\n", " "), re.MULTILINE)
 
 
 def parse(words: list[str]) -> None:
@@ -36,7 +37,7 @@ def test_the_tutorial_has_commands() -> None:
 def test_the_commands_of_the_tutorial_are_valid(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in re.findall(r"\w+\.(?:json|csv)", line):
+    for name in re.findall(r"\w+\.(?:json|csv|txt)", line):
         (tmp_path / name).write_text("{}")
     monkeypatch.chdir(tmp_path)
     parse(shlex.split(line)[1:])

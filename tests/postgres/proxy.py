@@ -21,6 +21,7 @@ class Proxy:
         self.connections = 0
         self._socket = socket
         self._writers: set[asyncio.StreamWriter] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
 
     def url(self, database: str) -> str:
         return f"postgres://tests:{PASSWORD}@127.0.0.1:{self.port}/{database}"
@@ -33,11 +34,25 @@ class Proxy:
         for writer in list(self._writers):
             writer.transport.abort()
 
+    async def close(self) -> None:
+        """Break every connection, also one that is not yet connected to the server."""
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.is_refusing:
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers.add(handler)
+        try:
+            if not self.is_refusing:
+                await self._forward(reader, writer)
+        finally:
             writer.transport.abort()
-            return
+            self._handlers.discard(handler)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_unix_connection(self._socket)
         self._writers |= {writer, server_writer}
         try:
@@ -46,6 +61,7 @@ class Proxy:
                 tasks.create_task(self._copy(server_reader, writer, is_response=True))
         finally:
             self._writers -= {writer, server_writer}
+            server_writer.transport.abort()
 
     async def _copy(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_response: bool
@@ -76,4 +92,4 @@ async def proxy_to_socket(socket: Path) -> AsyncIterator[Proxy]:
         try:
             yield proxy
         finally:
-            proxy.cut()
+            await proxy.close()

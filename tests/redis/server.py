@@ -57,6 +57,8 @@ class RedisServer:
             "dir": self.folder,
             "save": "",
             "appendonly": "yes",
+            # With `everysec` a write may wait for a sync that is under way, and a kill loses it.
+            "appendfsync": "always",
             "unixsocket": self.socket,
             "unixsocketperm": 700,
         }
