@@ -132,6 +132,7 @@ def test_a_failed_handler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--faults", "default,crash=nan"], "the rate of crash must be finite (got nan)"),
         (["--faults", "stale=inf"], "the rate of stale must be finite (got inf)"),
         (["--api", "fixed", "--strategy", "steady"], "--strategy has no effect with --api fixed"),
+        (["--concurrency", "4"], "concurrency needs an API with a handler (got 'pull')"),
         (["--face", "pull", "--api", "pull"], "--face is the old name of --api: remove --face"),
         (["--face", "fixed", "--strategy", "steady"], "--strategy has no effect with --api fixed"),
     ],

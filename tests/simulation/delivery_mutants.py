@@ -56,7 +56,7 @@ def a_stale_listing_is_trusted(patch: Patch) -> None:
     patch.setattr(CheckpointWriter, "stamp", stamp)
 
 
-LATE_WRITES = {
+LATE_WRITES: dict[str, Any] = {
     "hosts": 2,
     "partitions": 4,
     "face": "push",

@@ -24,14 +24,22 @@ class Mutant:
     apply: Callable[[Patch], None]
     violates: str  # names of invariants
     scenario: dict[str, Any] = field(default_factory=dict)
+    text: str = ""  # a part of the text of the violation
+
+    def is_caught_by(self, result: Result, invariants: str = "") -> bool:
+        """Whether one of these invariants is violated, by default any of its own."""
+        names = (invariants or self.violates).split()
+        return any(v.name in names and self.text in v.text for v in result.violations)
 
 
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(violates: str, **scenario: Any) -> Callable[[Callable[[Patch], None]], None]:
+def mutant(
+    violates: str, text: str = "", **scenario: Any
+) -> Callable[[Callable[[Patch], None]], None]:
     def register(apply: Callable[[Patch], None]) -> None:
-        MUTANTS[apply.__name__] = Mutant(apply, violates, scenario)
+        MUTANTS[apply.__name__] = Mutant(apply, violates, scenario, text)
 
     return register
 

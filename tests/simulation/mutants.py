@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.simulation import checkpoint_mutants, delivery_mutants, ownership_mutants
+from tests.simulation import (
+    checkpoint_mutants,
+    concurrency_mutants,
+    delivery_mutants,
+    ownership_mutants,
+)
 from tests.simulation.mutant import MUTANTS, Mutant
 
-__all__ = ["MUTANTS", "Mutant", "checkpoint_mutants", "delivery_mutants", "ownership_mutants"]
+__all__ = [
+    "MUTANTS",
+    "Mutant",
+    "checkpoint_mutants",
+    "concurrency_mutants",
+    "delivery_mutants",
+    "ownership_mutants",
+]

@@ -244,7 +244,7 @@ def a_successor_is_dropped(patch: Patch) -> None:
 # Foreign readers make owners raise their epochs, and many writes get no response. Nothing else
 # fails that would explain a missing checkpoint, and partitions move often. The store returns no row
 # with a refusal: a listing shows the owner that its raise took effect.
-EVICTED = {
+EVICTED: dict[str, Any] = {
     "hosts": 2,
     "partitions": 5,
     "face": "push",

@@ -1,7 +1,8 @@
 """The scenario of each seed of the long run, so that many seeds cover every combination.
 
-Strategies, APIs, stores and fault profiles cycle with the seed, so that 360 seeds cover every
-combination of them. Sizes, timing and duration are drawn. Every tenth seed lasts for days.
+Strategies, APIs, stores and fault profiles cycle with the seed, so that 1,000 seeds cover every
+combination of them. Sizes, timing and duration are drawn. Every tenth seed lasts for days. A fifth
+of the seeds have concurrency.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from pumphouse.processor.options import STOP, CheckpointPolicy, ProcessorOptions
+from pumphouse.processor.handling.key_order import ORDERED, UNORDERED, Concurrency
+from pumphouse.processor.options import STOP, STOP_KEY, CheckpointPolicy, ProcessorOptions
 from pumphouse.simulation import PROFILES, Result, Scenario, simulate
 from pumphouse.simulation.run import OPTIONS
 from pumphouse.simulation.store import SEMANTICS
@@ -26,7 +28,7 @@ TIMINGS = {  # interval, lease and renewal in seconds
 }
 LONG_EVERY = 10
 LONG_HOURS = 88.0
-MANUAL, STOPS = 0.25, 0.25  # the share of seeds
+MANUAL, STOPS, CONCURRENT = 0.25, 0.25, 0.2  # the share of seeds
 SHORT_HOURS = (0.2, 0.4, 0.9)
 
 
@@ -34,6 +36,7 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed, without its options: they cannot be sent between processes."""
     rng = Random(f"mix {seed}")
     rounds = seed // LONG_EVERY if seed % LONG_EVERY == 0 else seed
+    concurrency = concurrency_of(seed)
     short = Scenario(
         hosts=rng.choice((1, 2, 2, 3, 3, 4, 5, 6)),
         partitions=rng.choice((1, 2, 3, 4, 5, 6, 8, 12)),
@@ -41,9 +44,10 @@ def scenario_of(seed: int) -> Scenario:
         seed=seed,
         faults=PROFILES[FAULT_PROFILES[rounds % len(FAULT_PROFILES)]],
         strategy=STRATEGIES[rounds % len(STRATEGIES)],
-        face=face_of(rounds),
+        face=face_of(rounds, concurrency),
         store=SEMANTICS[rounds // 24 % len(SEMANTICS)],
         burst_s=rng.choice((10.0, 40.0, 40.0, 200.0)),
+        concurrency=concurrency,
     )
     if seed % LONG_EVERY:
         return short
@@ -52,14 +56,32 @@ def scenario_of(seed: int) -> Scenario:
         hosts=rng.choice((1, 1, 1, 2)),
         partitions=rng.choice((1, 1, 2, 3)),
         hours=LONG_HOURS,
-        face="pull" if short.face == "fixed" else short.face,  # fixed hosts list every second
+        face=long_face(short),
         faults=PROFILES[rng.choice(("quiet", "quiet", "default"))],
         burst_s=rng.choice((300.0, 1800.0)),
     )
 
 
-def face_of(rounds: int) -> str:
+def long_face(short: Scenario) -> str:
+    """Not fixed: its hosts list every second."""
+    if short.face != "fixed":
+        return short.face
+    return "pull" if short.concurrency == 1 else "handler"
+
+
+def concurrency_of(seed: int) -> int | Concurrency:
+    """Drawn apart from everything else, so that all other seeds keep their histories."""
+    rng = Random(f"concurrency {seed}")
+    if rng.random() >= CONCURRENT:
+        return 1
+    keyless, ahead = rng.choice((UNORDERED, ORDERED)), rng.choice((16, 40, 1000))
+    return Concurrency(rng.choice((2, 4, 16)), keyless, ahead)
+
+
+def face_of(rounds: int, concurrency: int | Concurrency) -> str:
     face = FACES[rounds // 6 % len(FACES)]
+    if face == "pull" and concurrency != 1:
+        return "handler"  # the only one of the pull API that has concurrency
     return "partitions" if face == "pull" and rounds // PARTITIONS_EVERY % 2 else face
 
 
@@ -82,12 +104,14 @@ def with_user_code(seed: int, options: ProcessorOptions) -> ProcessorOptions:
     if rng.random() < MANUAL:
         options = replace(options, checkpoints=CheckpointPolicy())
     if rng.random() < STOPS:
-        options = replace(options, poison=replace(options.poison, then=STOP))
+        then = STOP if options.key_order is None or seed % 2 else STOP_KEY
+        options = replace(options, poison=replace(options.poison, then=then))
     return options
 
 
 def run(seed: int) -> Result:
     scenario = scenario_of(seed)
-    options = with_user_code(seed, options_of(timing_of(seed)))
+    options = replace(options_of(timing_of(seed)), concurrency=scenario.concurrency)
+    options = with_user_code(seed, options)
     result = simulate(replace(scenario, options=options))
     return replace(result, scenario=scenario)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.simulation import Result
 from tests.simulation.delivery_mutants import LATE_WRITES
 from tests.simulation.mutant import run_scenario, violated
@@ -91,3 +92,10 @@ def test_the_seed_finds_its_bug_again(bug: str, monkeypatch: pytest.MonkeyPatch)
     mutant = MUTANTS[FOUND[bug].mutant]
     mutant.apply(monkeypatch)
     assert violated(FOUND[bug].run()) & set(mutant.violates.split())
+
+
+def test_a_checkpoint_that_is_due_in_no_time_is_waited_for() -> None:
+    """The policy was asked again and again while the clock stood still."""
+    concurrency = Concurrency(handlers=16, keyless="ordered", ahead_events_max=16)
+    scenario = {"face": "fixed", "concurrency": concurrency, "burst_s": 5.0}
+    assert run_scenario(11, 0.2, scenario).ok

@@ -23,7 +23,7 @@ from pumphouse.simulation.adapters import FACES
 from pumphouse.simulation.history import History
 
 SMALL: dict[str, Any] = {"hosts": 2, "partitions": 2, "hours": 0.2}
-CALLED = ("push", "functions", "fixed")  # with a PoisonPolicy
+CALLED = ("push", "functions", "fixed", "handler")  # with a PoisonPolicy
 EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate_your_handler.py"
 
 

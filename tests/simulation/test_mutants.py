@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from pumphouse.simulation import INVARIANTS
-from tests.simulation.mutant import run_scenario, violated
+from tests.simulation.mutant import run_scenario
 from tests.simulation.mutants import MUTANTS
 
 SEEDS = 40  # at most; the first seed catches most mutants
@@ -30,6 +30,7 @@ REPRESENTATIVES = {
     "I15": "position_ignores_the_checkpoint",
     "I16": "a_failing_store_raises_in_the_handler",
     "I18": "expired_events_are_not_reported",
+    "I22": "a_key_is_released_when_it_starts",
 }
 
 
@@ -39,7 +40,7 @@ def assert_caught(name: str, invariants: str, monkeypatch: pytest.MonkeyPatch) -
     scenario = dict(mutant.scenario)
     seeds = scenario.pop("seeds", SEEDS)
     for seed in range(1, seeds + 1):
-        if violated(run_scenario(seed, 0.4, scenario)) & set(invariants.split()):
+        if mutant.is_caught_by(run_scenario(seed, 0.4, scenario), invariants):
             return
     pytest.fail(f"{name} violated none of {invariants} in {seeds} seeds")
 
@@ -49,6 +50,22 @@ def test_the_mutant_of_each_invariant_is_caught(
     invariant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert_caught(REPRESENTATIVES[invariant], invariant, monkeypatch)
+
+
+# Those of the other parts of I22, and of a checkpoint at the low-water mark.
+OF_CONCURRENCY = (
+    "keys_are_ignored",
+    "a_partition_is_given_up_while_its_handlers_run",
+    "one_handler_too_many",
+    "the_buffer_has_no_limit",
+    "the_low_water_mark_ignores_gaps",
+    "nothing_is_drained",
+)
+
+
+@pytest.mark.parametrize("name", OF_CONCURRENCY)
+def test_the_mutants_of_concurrency_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_caught(name, MUTANTS[name].violates, monkeypatch)
 
 
 @pytest.mark.proof

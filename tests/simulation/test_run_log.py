@@ -14,7 +14,7 @@ import pytest
 from pumphouse import leases
 from pumphouse.leases.strategies import STRATEGIES as REGISTERED
 from pumphouse.simulation import Scenario, simulate
-from pumphouse.simulation.adapters import FACES
+from pumphouse.simulation.adapters import FACES, PULL
 from pumphouse.simulation.store import SEMANTICS
 from tests.simulation import __main__ as long_run
 from tests.simulation.run_log import (
@@ -40,10 +40,13 @@ from tests.simulation.scenarios import (
 from tests.spark.waiting import until
 
 
-def test_360_seeds_cover_every_strategy_api_and_store_together() -> None:
-    scenarios = [scenario_of(seed) for seed in range(1, 361)]
+def test_1000_seeds_cover_every_strategy_api_and_store_together() -> None:
+    scenarios = [scenario_of(seed) for seed in range(1, 1001)]
     covered = {(s.strategy, s.face, s.store) for s in scenarios}
     assert len(covered) == len(STRATEGIES) * len(FACES) * len(SEMANTICS)
+    concurrent = [s for s in scenarios if s.concurrency != 1]
+    assert 150 < len(concurrent) < 250
+    assert {s.face for s in concurrent} == set(FACES) - set(PULL)
     assert {(1, 1), (6, 12)} <= {(s.hosts, s.partitions) for s in scenarios}
     assert {timing_of(seed) for seed in range(1, 361)} == set(TIMINGS)
     user_code = [with_user_code(seed, options_of("default")) for seed in range(1, 361)]

@@ -21,7 +21,7 @@ from pumphouse.errors import OptionError
 if TYPE_CHECKING:
     from pumphouse.simulation import Result, Scenario
 
-APIS = ("pull", "push", "functions", "fixed", "partitions")
+APIS = ("pull", "push", "functions", "fixed", "partitions", "handler")
 STORES = ("memory", "blob", "bloblease")
 HISTORY_LINES = 40
 PROGRESS_EVERY_S = 0.5
@@ -85,6 +85,14 @@ PROGRESS_EVERY_S = 0.5
     help="Kind of store to simulate.",
 )
 @click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Handlers of a partition at once. Each key is handled in order. Not with --api pull or "
+    "partitions.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1),
     help="Number of processes for several seeds; one per core by default.",
@@ -103,6 +111,7 @@ def simulate(
     api: str,
     face: str | None,
     store: str,
+    concurrency: int,
     jobs: int | None,
     output: str,
 ) -> None:
@@ -121,7 +130,17 @@ def simulate(
     if api == "fixed" and is_given(ctx, "strategy"):
         raise OptionError("--strategy has no effect with --api fixed: remove one of them")
     scenarios = [
-        Scenario(hosts, partitions, hours, number, parse_faults(faults), strategy, api, store)
+        Scenario(
+            hosts,
+            partitions,
+            hours,
+            number,
+            parse_faults(faults),
+            strategy,
+            api,
+            store,
+            concurrency=concurrency,
+        )
         for number in range(seed, seed + seeds)
     ]
     total = Totals(len(scenarios))
@@ -253,6 +272,8 @@ def replay(scenario: Scenario, faults: str) -> str:
         "--api": scenario.face,
         "--store": scenario.store,
     }
+    if scenario.concurrency != 1:
+        options["--concurrency"] = str(scenario.concurrency)
     if scenario.face == "fixed":
         del options["--strategy"]
     return shlex.join(

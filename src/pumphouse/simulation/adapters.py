@@ -2,6 +2,7 @@
 
 pull       Processor.run(serve)
 partitions Processor.partitions(): a task of the user for each partition client
+handler    Processor.run(handler=...)
 push       EventProcessorHost with a class
 functions  EventProcessorHost with a function
 fixed      FixedPartitionProcessor
@@ -39,7 +40,7 @@ from pumphouse.processor.processor import Processor
 from pumphouse.simulation.handler import SimulatedHandler
 
 # The APIs, as in the table above. A scenario has one in its field `face`.
-FACES = ("pull", "push", "functions", "fixed", "partitions")
+FACES = ("pull", "push", "functions", "fixed", "partitions", "handler")
 PULL = ("pull", "partitions")  # without a poison policy
 LATE_SHARE, LATE_S_MAX = 0.1, 5.0  # of the tasks for a partition, and how late they start
 MANUAL_SHARE = 0.2  # share of the batches whose checkpoint the handler writes itself
@@ -161,6 +162,22 @@ class PartitionsAdapter(PullAdapter):
             self.parts.report(partition.id, failed)
 
 
+class HandlerAdapter(PullAdapter):
+    """The pull API with a handler that the processor calls."""
+
+    def __init__(self, parts: HostParts) -> None:
+        super().__init__(parts)
+        parts.handler.has_poison_policy = True
+
+    async def start(self) -> None:
+        await self.processor.__aenter__()
+        self._task = asyncio.create_task(self.processor.run(handler=self._handle))
+
+    async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
+        await self.parts.handler.handle(partition, batch)
+        await checkpoint_some(self.parts, partition)
+
+
 class PushAdapter:
     """The push API: a class with open, process_events and close, or functions."""
 
@@ -182,6 +199,7 @@ class PushAdapter:
             poison=options.poison,
             checkpoints=options.checkpoints,
             handler_timeout_s=options.handler_timeout_s,
+            concurrency=options.concurrency,
         )
 
     @property
@@ -242,6 +260,7 @@ class FixedAdapter:
             poison=parts.options.poison,
             should_checkpoint=parts.options.checkpoints.on,
             checkpoint_on_stop=parts.options.checkpoint_on_stop,
+            concurrency=parts.options.concurrency,
             clock=parts.clock,
             rng=parts.rng,
         )
@@ -273,6 +292,8 @@ def open_adapter(face: str, parts: HostParts, share: int) -> HostAdapter:
             return PullAdapter(parts)
         case "partitions":
             return PartitionsAdapter(parts)
+        case "handler":
+            return HandlerAdapter(parts)
         case "push":
             return PushAdapter(parts)
         case "functions":

@@ -17,7 +17,7 @@ from pumphouse.errors import PoisonEvent
 from pumphouse.leases.model import Group
 from pumphouse.leases.strategies import choose_strategy
 from pumphouse.processor.engine import Engine
-from pumphouse.processor.options import STOP, ProcessorOptions
+from pumphouse.processor.options import STOP, STOP_KEY, ProcessorOptions
 from pumphouse.simulation.adapters import PULL, HostAdapter, HostParts, open_adapter
 from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.handler import POISON, Handler, SimulatedHandler
@@ -31,6 +31,8 @@ from pumphouse.simulation.store import HostStore, SimStore
 LINGER_S = 90.0  # how long a hub may keep the connection of a dead host
 PAUSE_LEASES = (0.5, 4.0)  # how long a host is frozen, in leases
 BURST = (1, 12)  # events
+KEYED_BURST = (1, 40)  # with concurrency
+KEYS = ("a", "a", "a", "b", "b", "c", "d", "e", "f", None)  # some have more events than others
 
 
 @dataclass(slots=True)
@@ -266,10 +268,13 @@ class Fleet:
 
     def publish(self, partition: str, rng: Random) -> None:
         log = self.hub.logs[partition]
-        bodies = [b"%d" % (log.end + n) for n in range(rng.randint(*BURST))]
+        keyed = self.options.key_order is not None
+        count = rng.randint(*(KEYED_BURST if keyed else BURST))
+        bodies = [b"%d" % (log.end + n) for n in range(count)]
+        keys = [rng.choice(KEYS) for _ in bodies] if keyed else []
         poison = self.faults.poison
         # With STOP the handler raises until the operator has repaired it.
-        stops = self.options.poison.then == STOP
+        stops = self.options.poison.then in (STOP, STOP_KEY)
         if poison and self.face not in PULL:
             for n in range(len(bodies)):
                 if rng.random() < poison:
@@ -277,7 +282,8 @@ class Fleet:
                     self.injected["poison"] += 1
                     record = self.checks.broken if stops else self.checks.poisoned
                     record(partition, log.end + n)
-        self.hub.publish(partition, bodies)
+        self.checks.sent(partition, log.end, keys)
+        self.hub.publish(partition, bodies, keys)
 
     def expire(self, partition: str, kept: int) -> int:
         """Retention keeps the last `kept` events; returns how many unhandled ones it removed."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pumphouse.errors import ConnectionFailed, OwnershipLost
 from pumphouse.events import Event
@@ -45,7 +46,7 @@ class InjectedOutage(ConnectionFailed):
 class FailedAttempts:
     """How often a handler failed on one batch, or on a part of it."""
 
-    batch: tuple[Any, int]  # the partition client, and the number of the batch
+    batch: int  # its number
     times: int = 0
 
 
@@ -69,7 +70,8 @@ class SimulatedHandler:
         self.has_poison_policy = True  # False for a loop of the user's own
         self._away_until_s = 0.0  # of the hub to which it sends
         self._spared: dict[str, int] = {}  # by partition: no injected exception up to this event
-        self._failed: dict[str, FailedAttempts] = {}  # by partition
+        # By the call of a partition client that has the batch.
+        self._failed: WeakKeyDictionary[Any, FailedAttempts] = WeakKeyDictionary()
 
     async def handle(self, partition: Any, batch: list[Event]) -> None:
         """Handle a batch of a partition client, and report the call to the checks."""
@@ -84,17 +86,17 @@ class SimulatedHandler:
             self.checks.handler_raised(call, error)
             skipped = self._is_skipped(partition, batch)
             if by_user:
-                self._spared[partition.id] = call.last + SPARED_EVENTS
+                self._spare(partition.id, call.last)
                 self.checks.user_handler_raised(call, error, skipped=skipped)
             raise
         self.checks.handler_returned(call)
 
     def _is_skipped(self, partition: Any, batch: Sequence[Event]) -> bool:
         """Count a failed attempt; returns whether the policy now skips this single event."""
-        batch_key, policy = (partition, partition.batches_handed_out), self.checks.options.poison
-        attempts = self._failed.get(partition.id)
-        if attempts is None or attempts.batch != batch_key:
-            attempts = self._failed[partition.id] = FailedAttempts(batch_key)
+        call, policy = partition.handlers.current, self.checks.options.poison
+        attempts = self._failed.get(call)
+        if attempts is None or attempts.batch != call.batches:
+            attempts = self._failed[call] = FailedAttempts(call.batches)
         attempts.times += 1
         exhausted = attempts.times > policy.retries
         skips = self.has_poison_policy and policy.then == SKIP
@@ -110,7 +112,7 @@ class SimulatedHandler:
     async def _inject_faults(self, partition: str, batch: Sequence[Event]) -> None:
         last = batch[-1].sequence or 0
         if any(self._is_poison(partition, event) for event in batch):
-            self._spared[partition] = last + SPARED_EVENTS
+            self._spare(partition, last)
             raise InjectedError("poison")
         if self._draw("handler_stuck"):
             await self._hang(self.rng.uniform(*STUCK_S))
@@ -127,8 +129,13 @@ class SimulatedHandler:
                 away_s = self.rng.uniform(*OUTAGE_S)
                 self._away_until_s = asyncio.get_running_loop().time() + away_s
                 raise InjectedOutage("the hub to which the handler sends is away")
-            self._spared[partition] = last + SPARED_EVENTS
+            self._spare(partition, last)
             raise InjectedError("at random")
+
+    def _spare(self, partition: str, last: int) -> None:
+        """Inject no exception up to some events after this one."""
+        before = -1 if self.checks.options.key_order is None else self._spared.get(partition, -1)
+        self._spared[partition] = max(before, last + SPARED_EVENTS)
 
     def _is_poison(self, partition: str, event: Event) -> bool:
         return event.body == POISON and (partition, event.sequence or 0) not in self.repaired

@@ -11,7 +11,8 @@ restored without the caller's help, up to a time limit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from random import Random
 from typing import NoReturn, Self
 
@@ -109,12 +110,13 @@ class SimHub:
         self._names = tuple(self.logs)
         return name
 
-    def publish(self, partition: str, bodies: list[bytes]) -> None:
+    def publish(self, partition: str, bodies: list[bytes], keys: Sequence[str | None] = ()) -> None:
         log, now_s = self.logs[partition], asyncio.get_running_loop().time()
         at_ms = int((WALL_S + now_s) * 1000)
-        for sequence, body in enumerate(bodies, log.end):
+        keyed = zip_longest(bodies, keys)
+        for sequence, (body, key) in enumerate(keyed, log.end):
             offset = str(sequence * EVENT_BYTES)
-            log.events.append(Event(body, {}, None, partition, sequence, offset, at_ms))
+            log.events.append(Event(body, {}, key, partition, sequence, offset, at_ms))
         log.wake()
 
     def retain(self, partition: str, count: int) -> None:

@@ -11,12 +11,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from random import Random
 
 from pumphouse.errors import OptionError
+from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.processor.options import SKIP, CheckpointPolicy, PoisonPolicy, ProcessorOptions
+from pumphouse.simulation.adapters import PULL
 from pumphouse.simulation.faults.profiles import DEFAULT, Faults
 from pumphouse.simulation.faults.schedule import FaultSchedule
 from pumphouse.simulation.fleet import Fleet
@@ -44,10 +46,12 @@ class Scenario:
     seed: int = 1
     faults: Faults = DEFAULT
     strategy: str = "steady"
-    face: str = "pull"  # the processor API: pull, partitions, push, functions, fixed
+    face: str = "pull"  # the processor API: pull, partitions, push, functions, fixed, handler
     store: str = "memory"  # memory, blob, bloblease: the semantics of the store
     options: ProcessorOptions | None = None  # OPTIONS by default
     burst_s: float = 40.0  # the mean time between two bursts of events of a partition
+    # Handlers of a partition at once: for all APIs with a handler, not for pull and partitions.
+    concurrency: int | Concurrency = 1
 
     def __post_init__(self) -> None:
         if not isfinite(self.hours):
@@ -59,6 +63,17 @@ class Scenario:
                 "a simulation needs at least one host, one partition and more than 0 hours "
                 f"(got {self.hosts}, {self.partitions} and {self.hours:g})"
             )
+        if self.face in PULL and self.all_options.key_order is not None:
+            raise OptionError(
+                f"concurrency needs an API with a handler (got {self.face!r}): "
+                "use handler, push, functions or fixed"
+            )
+
+    @property
+    def all_options(self) -> ProcessorOptions:
+        """The options of the hosts, with the concurrency of the scenario."""
+        options = self.options or OPTIONS
+        return options if self.concurrency == 1 else replace(options, concurrency=self.concurrency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +154,7 @@ async def _run(scenario: Scenario, handler: Handler | None, progress: Progress) 
         strategy=scenario.strategy,
         face=scenario.face,
         store=scenario.store,
-        options=scenario.options or OPTIONS,
+        options=scenario.all_options,
         rng=rng,
         burst_s=scenario.burst_s,
         handler=handler,

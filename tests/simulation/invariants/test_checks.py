@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,3 +99,102 @@ def test_an_owner_follows_the_deadline_that_it_received(late_s: float, broken: l
         return checks
 
     assert [violation.name for violation in run(scene()).violations] == broken
+
+
+# -- concurrency ----------------------------------------------------------------------------------
+
+KEYED = replace(OPTIONS, concurrency=2)
+
+
+class KeyedClient:
+    """The attributes of a partition client that the checks of concurrency read."""
+
+    id, epoch, reason = "0", 1, None
+
+    def __init__(self) -> None:
+        self.handlers = SimpleNamespace(current=SimpleNamespace(batches=1))
+
+
+def keyed_event(number: int, key: str) -> Event:
+    return Event(b"", {}, key, "0", number, str(128 * number), 0)
+
+
+def keyed_fleet(keys: str) -> tuple[Checks, HostProcess]:
+    """A host that owns a partition with an event for each letter."""
+    checks, owner = Checks(History(), KEYED, grabs=False), HostProcess("one")
+    checks.sent("0", 0, list(keys))
+    claim(checks, owner, None, Ownership("0", "one", 1, "a"))
+    return checks, owner
+
+
+def claim(
+    checks: Checks, process: HostProcess, before: Ownership | None, row: Ownership
+) -> Ownership:
+    checks.row_written(process, before, row)
+    checks.row_granted(process, row, checks.now_s)
+    return row
+
+
+def test_a_key_has_an_order_and_one_handler() -> None:
+    async def scene() -> list[str]:
+        (checks, owner), client = keyed_fleet("abab"), KeyedClient()
+        calls = [
+            checks.handler_started(owner, client, 1, [keyed_event(number, key)])
+            for number, key in ((0, "a"), (1, "b"))
+        ]
+        checks.handler_returned(calls[1])
+        checks.handler_returned(checks.handler_started(owner, client, 1, [keyed_event(3, "b")]))
+        assert not checks.violations
+        checks.handler_started(owner, client, 1, [keyed_event(2, "a")])
+        return [violation.text for violation in checks.violations]
+
+    assert run(scene()) == [
+        "one: partition 0 gets 2 of key a; [0] comes next",
+        "one: partition 0 has two handlers of key a at once, the other of one",
+    ]
+
+
+def test_there_are_no_more_handlers_than_allowed() -> None:
+    async def scene() -> list[str]:
+        (checks, owner), client = keyed_fleet("abc"), KeyedClient()
+        for number, key in enumerate("abc"):
+            checks.handler_started(owner, client, 1, [keyed_event(number, key)])
+        return [violation.text for violation in checks.violations]
+
+    assert run(scene()) == ["one: partition 0 has more than 2 handlers at once"]
+
+
+@pytest.mark.parametrize(("is_taken", "broken"), [(False, ["I2", "I22"]), (True, [])])
+def test_handlers_of_two_hosts_overlap_only_if_the_first_was_late(
+    is_taken: bool, broken: list[str]
+) -> None:
+    """A host that gives a partition up has no handler running. A zombie may have one."""
+
+    async def scene() -> Checks:
+        (checks, owner), heir = keyed_fleet("ab"), HostProcess("two")
+        checks.handler_started(owner, KeyedClient(), 1, [keyed_event(0, "a")])
+        await asyncio.sleep(KEYED.lease_s if is_taken else 1.0)
+        before, row = Ownership("0", "one", 1, "a"), Ownership("0", "two", 2, "b")
+        checks.row_written(heir if is_taken else owner, before, row)
+        checks.row_granted(heir, row, checks.now_s)
+        checks.handler_started(heir, KeyedClient(), 2, [keyed_event(0, "a")])
+        return checks
+
+    assert [violation.name for violation in run(scene()).violations] == broken
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_an_owner_leaves_out_only_what_failed(has_failed: bool) -> None:
+    async def scene() -> list[str]:
+        (checks, owner), client = keyed_fleet("ab"), KeyedClient()
+        first = checks.handler_started(owner, client, 1, [keyed_event(0, "a")])
+        checks.handler_returned(checks.handler_started(owner, client, 1, [keyed_event(1, "b")]))
+        if has_failed:
+            checks.handler_raised(first, "it is bad")
+        else:
+            checks.partition("0").running.remove(first)
+        checks.row_written(owner, Ownership("0", "one", 1, "a"), Ownership("0", "", 1, "b"))
+        return [violation.text for violation in checks.violations]
+
+    left_out = "one leaves 0 without handling 0, though it handled 1"
+    assert run(scene()) == ([] if has_failed else [left_out])

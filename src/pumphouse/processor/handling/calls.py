@@ -131,12 +131,12 @@ class HandlerCalls:
     def task(self) -> Iterator[HandlerCall]:
         """The task that runs now calls handlers, beside others."""
         call = HandlerCall(self._partition, self._clock, Progress(self._order))
-        call.task, token = asyncio.current_task(), current_call.set(call)
+        call.task = asyncio.current_task()
+        current_call.set(call)  # for this task only, and the threads that it starts
         self._running[call] = None
         try:
             yield call
         finally:
-            current_call.reset(token)
             del self._running[call]
 
 

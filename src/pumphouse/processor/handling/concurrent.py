@@ -27,6 +27,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.term import PartitionEnded, StopReason
 
+WAIT_S_MIN = 0.001  # an asyncio loop measures its timers in milliseconds
 DRAIN_SHARE = 0.5  # of `stop_s`; the rest is for calls under way, the checkpoint and the release
 
 Handle = Callable[[PartitionClient, list[Event]], Awaitable[None]]
@@ -200,7 +201,7 @@ class ConcurrentServing:
             self._due.clear()
             self._reports_first = isinf(due_s) and self._options.checkpoints.every_s is not None
             try:
-                async with asyncio.timeout(None if isinf(due_s) else due_s):
+                async with asyncio.timeout(None if isinf(due_s) else max(due_s, WAIT_S_MIN)):
                     await self._due.wait()
             except TimeoutError:
                 pass

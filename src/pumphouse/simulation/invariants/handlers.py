@@ -6,24 +6,31 @@ handlers, hosts -> HandlerChecks -> violations
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pumphouse.errors import EventsExpired, HandlerStuck, PoisonEvent
 from pumphouse.events import Event
 from pumphouse.processor.options import STOP, ProcessorOptions
 from pumphouse.simulation.history import History
-from pumphouse.simulation.invariants.records import HandlerCall, PartitionRecord, TermRecord
-from pumphouse.simulation.invariants.rows import RowChecks
+from pumphouse.simulation.invariants.keys import KeyChecks
+from pumphouse.simulation.invariants.records import (
+    HandlerCall,
+    KeyedTerm,
+    PartitionRecord,
+    TermRecord,
+)
 from pumphouse.simulation.loop import WALL_S, HostProcess
 
+StuckBatch = tuple[HostProcess, Any, object]  # the process, the client and the batch
 
-class HandlerChecks(RowChecks):
+
+class HandlerChecks(KeyChecks):
     """Checks the batches that handlers are called with, and what hosts report."""
 
     def __init__(self, history: History, options: ProcessorOptions, *, grabs: bool) -> None:
         super().__init__(history, options, grabs=grabs)
-        self._reported_stuck: set[tuple[HostProcess, Any, int]] = set()  # batches
+        self._reported_stuck: set[StuckBatch] = set()  # batches
 
     def handler_started(
         self, process: HostProcess, client: Any, epoch: int, batch: Sequence[Event]
@@ -38,8 +45,13 @@ class HandlerChecks(RowChecks):
         )
         self.record("handle", f"{process} {client.id} {call.first}-{call.last} epoch {epoch}")
         self.check_owner(process, client.id, epoch)
-        self._check_order(partition, call, numbers)
-        self._check_alone(partition, call)
+        if self.options.key_order is None:
+            self._check_order(partition, call, numbers)
+            self._check_alone(partition, call)
+        else:
+            call.numbers, call.key = tuple(numbers), batch[0].partition_key
+            call.batch = (current := client.handlers.current, current.batches)
+            self.keyed_call_started(partition, call)
         partition.running.append(call)
         self.figures.batches += 1
         return call
@@ -98,7 +110,9 @@ class HandlerChecks(RowChecks):
             return
         partition, figures = self.partition(call.partition), self.figures
         term = partition.terms.get(call.process)
-        if term is not None and term.client is call.client:
+        if isinstance(term, KeyedTerm):
+            self.keyed_call_returned(term, call)
+        elif term is not None and term.client is call.client:
             term.expected, term.handled = call.last + 1, max(term.handled, call.last)
             term.handled_s = self.now_s
         if call.sent_s is not None and call.first > partition.handled:
@@ -108,13 +122,15 @@ class HandlerChecks(RowChecks):
             partition.last_handled = call.last
             if partition.uncheckpointed_s is None:
                 partition.uncheckpointed_s = self.now_s
-        figures.handled += call.last - call.first + 1
-        figures.duplicates += partition.mark_handled(call.first, call.last)
+        for first, last in ranges_of(call):
+            figures.handled += last - first + 1
+            figures.duplicates += partition.mark_handled(first, last)
         self.record("handled", f"{call.process} {call.partition} {call.first}-{call.last}")
 
     def handler_raised(self, call: HandlerCall, error: str) -> None:
         """The handler has raised, or was cancelled."""
         if self._ended(call):
+            self.keyed_call_raised(call)
             batch = f"{call.partition} {call.first}-{call.last}"
             self.record("raised", f"{call.process} {batch} {error}")
 
@@ -151,13 +167,21 @@ class HandlerChecks(RowChecks):
             return
         frozen_s = self.frozen_s.get(call.process, 0.0) - call.frozen_s
         took_s = self.now_s - call.at_s - frozen_s
-        batch = (call.process, call.client, call.client.batches_handed_out)
+        batch = (call.process, call.client, call.batch or call.client.batches_handed_out)
         # The host's watch checks four times per renewal; a write before a check may delay it.
         check_s = min(options.renew_s, limit_s) / 4 + options.store_s
         # One report per batch is enough, however often its parts are retried and hang again.
         if took_s > limit_s + check_s + 1.0 and batch not in self._reported_stuck:
             text = f"{call.process} handled {call.partition} for {took_s:.1f} s without a report"
             self.add_violation("I11", text, call.partition)
+
+    def _stuck_at(
+        self, process: HostProcess, partition: str, stuck: HandlerStuck
+    ) -> Iterator[StuckBatch]:
+        """The batch that has the event which a host has reported, with concurrency."""
+        for call in self.partition(partition).running:
+            if call.process is process and call.batch and call.last == stuck.sequence:
+                yield process, call.client, call.batch
 
     # -- hosts -------------------------------------------------------------------------------------
 
@@ -171,8 +195,10 @@ class HandlerChecks(RowChecks):
             if (term := self.partition(partition).terms.get(process)) is not None:
                 client = term.client
                 self._reported_stuck.add((process, client, client.batches_handed_out))
+                self._reported_stuck.update(self._stuck_at(process, partition, error))
         if isinstance(error, PoisonEvent):
             self._check_poison(process, error)
+            self.keyed_event_poisoned(process, error)
         if isinstance(error, EventsExpired) and error.last is not None:
             losses = self.partition(error.partition).reported_losses
             losses.setdefault(process, []).append((error.first, error.last))
@@ -226,3 +252,8 @@ class HandlerChecks(RowChecks):
             partition.reported_losses.pop(process, None)
             partition.lease_sent_s.pop(process, None)
             partition.lease_epoch.pop(process, None)
+
+
+def ranges_of(call: HandlerCall) -> Iterable[tuple[int, int]]:
+    """The first and last events of its contiguous parts: one, or with concurrency each event."""
+    return [(n, n) for n in call.numbers] or [(call.first, call.last)]

@@ -1,11 +1,12 @@
 """The invariants by name, and the records of every partition that the checks keep.
 
-INVARIANTS, Violation, HandlerCall, TermRecord, PartitionRecord, Figures -> Checks
-^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+INVARIANTS, Violation, HandlerCall, TermRecord, KeyedTerm, PartitionRecord, Figures -> Checks
+^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,8 @@ INVARIANTS = {
     "I15": "the start position is final before the first event is read",
     "I16": "a failure of the store or the hub in a handler never counts as the handler's failure",
     "I18": "expired events after the checkpoint are reported before later events are handled",
+    "I22": "with concurrency, the events of a key are handled in order, one call at a time, and no "
+    "more handlers run at once than allowed",
 }
 
 
@@ -59,6 +62,9 @@ class HandlerCall:
     at_s: float
     frozen_s: float  # how long its process had been frozen in total when the call began
     sent_s: float | None = None  # when its first event was sent
+    numbers: tuple[int, ...] = ()  # with concurrency: its events, which may have gaps
+    key: str | None = None  # with concurrency: the key of its events
+    batch: object = None  # with concurrency: identifies the batch of which it is a part
 
 
 @dataclass(slots=True)
@@ -70,6 +76,25 @@ class TermRecord:
     handled: int = -1  # the last event that was handled
     handled_s: float = 0.0  # when it was handled
     left: bool = False  # the user's own loop has raised
+
+
+@dataclass(slots=True)
+class KeyedTerm(TermRecord):
+    """A term with concurrency: `expected` is the first event that it has not handled.
+
+    `handled` is the last handled event before that one: a checkpoint may cover it.
+    """
+
+    start: int = 0  # the first event after the checkpoint
+    beyond: set[int] = field(default_factory=set)  # handled, above `expected`
+    failed: set[int] = field(default_factory=set)  # events of the calls that raised last
+    # By key: how many of the key's events, in PartitionRecord.by_key, have come.
+    reached: dict[str | None, int] = field(default_factory=dict)
+    active_s: float = 0.0  # when a call last began or ended before the client had to end
+
+    def index(self, key: str | None, numbers: list[int]) -> int:
+        """The index of the next event of a key, in the numbers of all its events."""
+        return self.reached[key] if key in self.reached else bisect_left(numbers, self.start)
 
 
 @dataclass(slots=True)
@@ -101,6 +126,9 @@ class PartitionRecord:
     reported_losses: dict[HostProcess, list[tuple[int, int]]] = field(default_factory=dict)
     user_raised_s: float | None = None  # when the user's handler raised; None after a success
     uncheckpointed_s: float | None = None  # since when a handled event is in no checkpoint
+    by_key: dict[str | None, list[int]] = field(default_factory=dict)  # with concurrency
+    # When another host took the partition from a process, without its doing.
+    taken_s: dict[HostProcess, float] = field(default_factory=dict)
 
     def mark_handled(self, first: int, last: int) -> int:
         """Record that these events were handled; returns how many of them are duplicates."""
@@ -122,6 +150,10 @@ class PartitionRecord:
             if number not in self.poison and not any(a <= number <= b for a, b in reported):
                 return number
         return None
+
+    def has_reported(self, process: HostProcess, number: int) -> bool:
+        """Whether this process has reported this event as missing."""
+        return any(a <= number <= b for a, b in self.reported_losses.get(process, []))
 
     def next_expected(self, term: TermRecord) -> int:
         """The next event of a term if every poisoned event before it is skipped."""

@@ -50,6 +50,9 @@ class RowChecks(FleetState):
         self.record("row", f"{process} writes {summary}{successor}{deadline}")
         if (row.owner, row.epoch) != (owner, epoch):
             partition.earliest_deadline_s = None
+        holder = partition.owner_processes.get(epoch)
+        if row.owner != owner and holder is not None and holder is not process:
+            partition.taken_s[holder] = self.now_s
 
     def _note_deadline(self, partition: PartitionRecord, row: Ownership) -> None:
         known = (partition.earliest_deadline_s, partition.deadline_s)
