@@ -34,14 +34,30 @@ def pytest_runtest_setup() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests that take minutes each unless their marker is requested."""
+    """Deselect tests that take minutes each unless their marker is requested, and tests of features
+    that the installed Spark lacks."""
+    deselect(config, items, {item for item in items if is_for_other_spark(item)})
     for marker in ("cluster", "soak", "proof"):
         requested = marker == "proof" and config.getoption("--proof")
         if not requested and marker not in str(config.getoption("-m")):
-            slow = {item for item in items if item.get_closest_marker(marker)}
-            config.hook.pytest_deselected(items=[item for item in items if item in slow])
-            items[:] = [item for item in items if item not in slow]
+            deselect(config, items, {item for item in items if item.get_closest_marker(marker)})
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def is_for_other_spark(item: pytest.Item) -> bool:
+    """Whether a test is for another Spark: it has the marker `needs`, or `lacks`."""
+    needed = [marker.args[0] for marker in item.iter_markers("needs")]
+    unwanted = [marker.args[0] for marker in item.iter_markers("lacks")]
+    if not needed and not unwanted:
+        return False
+    from pumphouse.spark.versions.features import has
+
+    return not all(map(has, needed)) or any(map(has, unwanted))
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], unwanted: set[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item in unwanted])
+    items[:] = [item for item in items if item not in unwanted]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -73,8 +73,9 @@ INSIDE: dict[str, dict[str, str]] = {
         "driver": ". lag read tenancy",
         "read": ". lag tenancy",
         "write": ".",
-        "lag": ".",
+        "lag": ". versions",
         "tenancy": ". driver lag",
+        "versions": ". driver write",
     },
     "homes": {
         "simulator": ".",

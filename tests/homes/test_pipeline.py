@@ -18,12 +18,14 @@ from pumphouse.homes.pipeline import (
     STAGES,
     PipelineOptions,
     check_hubs,
+    check_spark,
     locked_folder,
     spark_settings,
 )
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.homes.stage_start import check_stores
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.spark.versions.features import STATE, SparkTooOld
 
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 KEY = "a2V5IG9mIG5vYm9keQ=="
@@ -47,6 +49,16 @@ async def test_check_hubs_raises_for_a_missing_hub(event_hub: EmbeddedHub) -> No
     await check_hubs(namespace, ["record"])
     with pytest.raises(HubNotFound, match="sensors"):
         await check_hubs(namespace, STAGES)
+
+
+@pytest.mark.lacks(STATE)
+def test_stages_with_state_name_the_version_that_they_need() -> None:
+    with pytest.raises(SparkTooOld, match=r"stage sift of the homes .* needs Spark 4\.1 or newer"):
+        check_spark(STAGES)
+
+
+def test_the_stage_record_needs_no_version() -> None:
+    check_spark(["record"])
 
 
 async def test_check_hubs_raises_without_a_server() -> None:

@@ -12,10 +12,14 @@ from pumphouse.client.base import ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.spark.versions.features import FILTERS, has
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# It imports the filters of Spark.
+collect_ignore = [] if has(FILTERS) else ["test_filters.py"]
 
 RECEIVE_S = 60.0
 

@@ -8,13 +8,13 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructField, StructType
 
 from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
 from pumphouse.spark.driver.base import QueryRun
 from pumphouse.spark.read.columns import TYPES
 from pumphouse.spark.source import BatchReader, StreamReader
+from pumphouse.spark.versions.streams import StreamCallsBase
 from tests.spark.conftest import Hub
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in TYPES.items()])
@@ -33,7 +33,7 @@ def read_batch(hub: Hub, **options: str) -> Counter[str]:
     return sum((count_rows(reader, task) for task in reader.partitions()), Counter[str]())
 
 
-def count_rows(reader: BatchReader | StreamReader, task: Any) -> Counter[str]:
+def count_rows(reader: BatchReader | StreamCallsBase, task: Any) -> Counter[str]:
     """The number of rows of each partition."""
     rows = Counter[str]()
     for batch in reader.read(task):
@@ -61,7 +61,7 @@ class Run:
         """The tasks of the next batch."""
         if not self.offset:
             self.offset = self.reader.initialOffset()
-        end = self.reader.latestOffset(self.offset, ReadMaxRows(rows))
+        end = self.reader.driver.latest_offset(self.offset, rows)
         tasks = list(self.reader.partitions(self.offset, end))
         self.offset = end
         return tasks
@@ -76,7 +76,7 @@ class Run:
         return self.reader.driver.run
 
     def report(self) -> dict[str, Any]:
-        return self.reader.reportLatestOffset() or {}
+        return self.reader.driver.report()
 
 
 both_drivers = pytest.mark.parametrize("driver", ["native", "azure"])

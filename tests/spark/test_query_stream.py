@@ -11,6 +11,7 @@ import pytest
 from pumphouse.clock import MovableClock
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
+from pumphouse.spark.versions.features import LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.queries import FileSink, numbered, secret_key, stream
 
@@ -36,6 +37,7 @@ def test_a_stream_starts_at_the_newest_event(spark: SparkSession, hub: Hub, tmp_
     assert sink.drain() == ["new", "newer", "newest"]
 
 
+@pytest.mark.needs(LIMITS)
 def test_a_run_that_ends_keeps_the_limit_per_trigger_and_writes_no_secret(
     spark: SparkSession, hub: Hub, tmp_path: Path
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_restart_resumes_at_the_checkpoint(
     assert second.end() == ["a", "b", "c", "d"]
 
 
+@pytest.mark.needs(LIMITS)
 def test_a_batch_that_was_journalled_and_not_committed_is_replayed(
     spark: SparkSession, hub: Hub, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pumphouse.spark import source
 from pumphouse.spark.generation import HUB_KEY
@@ -94,7 +93,7 @@ def test_a_batch_of_the_earlier_hub_is_not_replayed_with_events_of_the_new_one(h
     send_old(hub)
     with Run(hub, **LENIENT) as run:
         start = run.reader.initialOffset()
-        end = run.reader.latestOffset(start, ReadMaxRows(1000))
+        end = run.reader.driver.latest_offset(start, 1000)
     create_again(hub, 160)
     with Run(hub, **LENIENT) as replayed:
         assert list(replayed.reader.partitions(start, end)) == []
@@ -125,7 +124,7 @@ def test_a_query_that_shares_its_group_notices_a_hub_created_again(
     send_old(hub)
     with Run(hub, **shared) as run:
         assert run.batch() == {"0": 100}
-        assert run.reader.latestOffset(run.offset, ReadMaxRows(1000)) == run.offset  # commits
+        assert run.reader.driver.latest_offset(run.offset, 1000) == run.offset  # commits
         journalled = run.offset
     create_again(hub, 160)
     reason = "hub sensors was re-created"

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pumphouse.spark import source
 from pumphouse.spark.read.connections import connections
 from tests.spark.conftest import Hub
 from tests.spark.readers import Run, count_rows
 
-LIMIT = ReadMaxRows(1000)
+LIMIT = 1000
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +36,13 @@ def test_a_start_at_latest_is_the_same_after_a_crash(hub: Hub) -> None:
     with Run(hub, startingPosition="latest") as first:
         start = first.reader.initialOffset()
         hub.send("meanwhile", partition="0")
-        journalled = first.reader.latestOffset(start, LIMIT)
+        journalled = first.reader.driver.latest_offset(start, LIMIT)
     hub.send("after the crash", partition="0")
     with Run(hub, startingPosition="latest") as second:
         new_start = second.reader.initialOffset()
         assert new_start != start
         assert read_between(second, new_start, journalled) == {}
-        end = second.reader.latestOffset(journalled, LIMIT)
+        end = second.reader.driver.latest_offset(journalled, LIMIT)
         assert read_between(second, journalled, end) == {"0": 2}
 
 
@@ -51,7 +50,7 @@ def test_a_batch_is_replayed_as_it_was_planned(hub: Hub) -> None:
     hub.send(*"abc", partition="0")
     with Run(hub) as first:
         start = first.reader.initialOffset()
-        end = first.reader.latestOffset(start, LIMIT)
+        end = first.reader.driver.latest_offset(start, LIMIT)
     hub.send(*"defg", partition="0")
     hub.send("h", partition="1")
     with Run(hub) as second:

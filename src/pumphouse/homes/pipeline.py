@@ -48,6 +48,7 @@ HUBS = {
     "watch": (ACTIVITY_HUB, ALERTS_HUB),
     "record": (ACTIVITY_HUB, ALERTS_HUB),
 }
+STATEFUL_STAGES = ("sift", "watch")
 STATUS = "status.json"
 STATUS_EVERY_S = 1.0
 REPORT_EVERY_S = 5.0
@@ -96,6 +97,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Run the stages until `stop`. Invalid options and unreachable hubs raise at once."""
+        check_spark(self.options.stages)
         with stopped_by_signals(self.stop):
             asyncio.run(check_hubs(self.namespace, self.options.stages))
             check_stores(self.options)
@@ -185,6 +187,14 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in zip(signals, previous_handlers, strict=True):
             signal.signal(number, handler)
+
+
+def check_spark(stages: Sequence[str]) -> None:
+    """SparkTooOld if Spark lacks what these stages need."""
+    from pumphouse.spark.versions.features import STATE, require
+
+    if stateful := [name for name in stages if name in STATEFUL_STAGES]:
+        require(STATE, f"stage {stateful[0]} of the homes pipeline (transformWithState)")
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from pumphouse.spark.session import JavaMissing, lags, session
 
 if TYPE_CHECKING:
     from pumphouse.spark.lag.listener import EventHubsLagListener
+    from pumphouse.spark.versions.features import SparkTooOld
 
 __all__ = [
     "EventHubsLagListener",
     "JavaMissing",
     "Lag",
     "PartitionLag",
+    "SparkTooOld",
     "drop_repeats",
     "lags",
     "session",
@@ -21,9 +23,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the listener, and with it PySpark, when it is first used."""
+    """Import PySpark, and what needs it, when that is first used."""
     if name == "EventHubsLagListener":
         from pumphouse.spark.lag.listener import EventHubsLagListener
 
         return EventHubsLagListener
+    if name == "SparkTooOld":
+        from pumphouse.spark.versions.features import SparkTooOld
+
+        return SparkTooOld
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -173,6 +173,14 @@ CATALOGUE = (
         "size",
         help="the most bytes of a batch; estimated from the mean size of events",
     ),
+    Option(
+        "firstBatch",
+        "words",
+        "everything",
+        help="whether limits apply to the first batch of a run, in Spark 4.0 and 4.1: see "
+        "[Versions](#versions-of-spark)",
+        words=("everything", "limited"),
+    ),
     Option("slowPartitionAdjustment", "flag", "false", help="take fewer events of slow partitions"),
     Option(
         "maxAcceptableBatchReceiveTime",

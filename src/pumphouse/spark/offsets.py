@@ -20,6 +20,7 @@ from typing import Any
 from pumphouse.client.base import PartitionProperties
 from pumphouse.errors import OptionError, PumphouseError
 
+START_KEY = "@start"
 Offsets = Mapping[str, int]  # partition -> the sequence number to read next
 
 
@@ -71,6 +72,25 @@ def from_json(hub: str, offset: str | Mapping[str, Any]) -> dict[str, int]:
             f"invalid offset in the checkpoint: {offset!r:.200}; expected "
             f'{{"{hub}": {{"0": 120, "1": 87}}}}'
         ) from None
+
+
+def with_start(end: Mapping[str, Any], start: Offsets) -> dict[str, Any]:
+    """The end of the first batch of a query, with its start.
+
+    Spark does not journal where the first batch starts. If the batch runs again after a crash, its
+    start position could resolve to another event.
+    """
+    return {**end, START_KEY: dict(start)}
+
+
+def start_of_batch(
+    hub: str, start: str | Mapping[str, Any], end: str | Mapping[str, Any]
+) -> dict[str, int]:
+    """Where a batch starts: at `start`, unless `end` contains its start."""
+    fields = json.loads(end) if isinstance(end, str) else end
+    if START_KEY not in fields or start == end:
+        return from_json(hub, start)
+    return {str(name): int(number) for name, number in fields[START_KEY].items()}
 
 
 # -- the ends of a partition ----------------------------------------------------------------------

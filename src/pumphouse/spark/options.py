@@ -57,6 +57,12 @@ class Limits:
     delay_max_s: float = 0.0
     slow_adjustment: bool = False
     acceptable_s: float = 0.0  # maxAcceptableBatchReceiveTime, for slow_adjustment
+    first_batch: bool = False  # in Spark 4.0 and 4.1: the first batch of a run has limits too
+
+    @property
+    def has_maximum(self) -> bool:
+        """Whether an option limits the size of batches."""
+        return any((self.events, self.events_per_partition, self.bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +328,7 @@ def read_limits(values: OptionValues) -> Limits:
         delay_max_s=values.duration("maxTriggerDelay"),
         slow_adjustment=values.flag("slowPartitionAdjustment"),
         acceptable_s=values.duration("maxAcceptableBatchReceiveTime"),
+        first_batch=values.text("firstBatch") == "limited",
     )
     if not values.flag("taskFeedback") and (limits.bytes or limits.slow_adjustment):
         name = "maxBytesPerTrigger" if limits.bytes else "slowPartitionAdjustment"

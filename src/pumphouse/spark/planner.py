@@ -198,6 +198,10 @@ class Planner:
             }
         return dict(self._initial)
 
+    def is_initial(self, start: Offsets) -> bool:
+        """Whether a batch that starts here is the first one of a query."""
+        return start == self._initial
+
     def start_position(self, partition: str) -> Position:
         return self.options.starts.get(partition, self.options.start)
 
@@ -227,10 +231,11 @@ class Planner:
     ) -> dict[str, int]:
         """The end of the batch that starts at `start`; `start` itself if nothing is read.
 
-        Spark asks for `everything` if a query runs for one batch only: no limit applies.
+        Spark asks for `everything` if a query runs for one batch only: no limit applies, and the
+        batch is not empty. Its journal contains its start (see `with_start`).
         `created_ms` is the creation time of the hub that `start` is of.
         """
-        if self._pin and start == self._initial:
+        if self._pin and start == self._initial and not everything:
             self._pin = False
             return dict(start)
         begin = self.complete_start(start, snapshot, created_ms)

@@ -94,6 +94,9 @@ def session(
 
 def lags(spark: SparkSession) -> list[Lag]:
     """The last lag of each streaming query in each hub, measured by the listener of `session`."""
+    from pumphouse.spark.versions.features import LAG, require
+
+    require(LAG, "lags")
     listener = _LISTENERS.get(spark)
     return [] if listener is None else list(listener.lags.values())
 

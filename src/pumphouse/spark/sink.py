@@ -16,16 +16,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pumphouse.errors import OptionError
 from pumphouse.spark.driver.secrets import Environment, resolve_options
 from pumphouse.spark.options import SinkOptions, read_sink
+from pumphouse.spark.versions.sinks import StreamSink
 from pumphouse.spark.worker import end_quietly_without_consumer, freeze_imported_modules
 from pumphouse.spark.write.rows import RowFormat, RowOrigin, read_row_format
 from pumphouse.spark.write.task import WriteTotals, check_hub_accepts_sender, write_rows
@@ -52,16 +49,16 @@ class BatchWriter(DataSourceArrowWriter):
         return commit_message(write_rows(iterator, self.row_format, self.options, origin))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamSink):
     """`df.writeStream.format("eventhubs")`."""
 
     def __init__(self, row_format: RowFormat, options: SinkOptions) -> None:
         self.row_format = row_format
         self.options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write_batches(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         origin = row_origin(self.options)
-        return commit_message(write_rows(iterator, self.row_format, self.options, origin))
+        return commit_message(write_rows(batches, self.row_format, self.options, origin))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is left to do: the hub acknowledged every row before the tasks ended."""

@@ -20,13 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
@@ -48,6 +42,8 @@ from pumphouse.spark.planner import Planner, plan_batch_query
 from pumphouse.spark.read.columns import check_columns, required_columns
 from pumphouse.spark.read.plugins import find_plugin
 from pumphouse.spark.read.task import read_task
+from pumphouse.spark.versions.features import SHARING, require
+from pumphouse.spark.versions.streams import StreamCalls
 from pumphouse.spark.worker import end_quietly_without_consumer, is_main
 
 log = logging.getLogger("pumphouse.spark")
@@ -108,7 +104,7 @@ def batch_reader(option_texts: dict[str, str], schema: StructType) -> BatchReade
     return (FilteringReader if passes_filters else BatchReader)(option_texts, schema)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(StreamCalls):
     """`spark.readStream.format("eventhubs")`."""
 
     def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
@@ -119,6 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now_ms=now_ms(SystemClock()),
             environment=Environment(),
         )
+        if self.options.tenancy is not None:
+            require(SHARING, f"assignment={self.options.tenancy.assignment}")
         for store in filter(None, (self.options.store, tenancy_store(self.options))):
             parse_store_url(store)  # raises if the address of a store is invalid
         find_plugin(self.options.reading.metric_plugin)
@@ -134,30 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop_on_sigterm()
         return self._driver
 
-    def initialOffset(self) -> dict[str, Any]:
-        return self.driver.initial_offset()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self.driver.default_limit())
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self.driver.latest_offset(start, rows, isinstance(limit, ReadAllAvailable))
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return self.driver.report()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self.driver.end_at_newest()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self.driver.tasks(start, end, self.columns)
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task_partition(partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self.driver.committed(end)
 
     def stop(self) -> None:
         driver, self._driver = self._driver, None

@@ -21,13 +21,14 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
 from pumphouse.spark.lag.known_positions import POSITIONS_KEY, Lag
 from pumphouse.spark.lag.lookup import find_known_position
+from pumphouse.spark.versions.features import LAG
 from tests.spark.conftest import Hub
 from tests.spark.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs(LAG), pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 ENDED_S = 120
 

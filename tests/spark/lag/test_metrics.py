@@ -13,6 +13,7 @@ from pumphouse.spark import lags
 from pumphouse.spark.lag.known_positions import Lag, PartitionLag
 from pumphouse.spark.lag.metrics import QueryMetrics, state_rows, watermark_delay_s
 from pumphouse.spark.session import add_listener
+from pumphouse.spark.versions.features import LAG
 from pumphouse.telemetry.definitions import (
     SPARK_INPUT_ROWS,
     SPARK_LAG_EVENTS,
@@ -28,7 +29,7 @@ from tests.telemetry.page import recording, scrape
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs(LAG), pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 PROGRESS: dict[str, Any] = {
     "id": "q-1",

@@ -16,6 +16,7 @@ from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
+from pumphouse.spark.versions.features import SHARING
 from tests.azurite.server import Azurite
 from tests.soak.fleet import AzuriteStore, Fleet
 from tests.soak.run import read_ends
@@ -33,6 +34,7 @@ from tests.spark.tenancy.support.lease_view import LeaseView
 from tests.spark.waiting import until
 
 pytestmark = [
+    pytest.mark.needs(SHARING),
     pytest.mark.cluster,
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(3000),

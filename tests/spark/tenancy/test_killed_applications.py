@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.tenancy.support.application_group import ApplicationGroup, application_group
 from tests.spark.tenancy.support.applications import (
     DAEMON,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
+    pytest.mark.needs(SHARING),
     pytest.mark.cluster,
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(3000),

@@ -18,6 +18,7 @@ from pumphouse.leases.model import Granted, claim, release
 from pumphouse.leases.store_url import open_store
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.spark.source import read_task_partition
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.tenancy.support.microbatch import COLUMNS, CheckpointFolder
 from tests.spark.tenancy.support.shared_group import (
@@ -29,7 +30,7 @@ from tests.spark.tenancy.support.shared_group import (
 )
 from tests.spark.waiting import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.needs(SHARING), pytest.mark.timeout(300)]
 
 
 @pytest.fixture

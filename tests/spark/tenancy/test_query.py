@@ -13,6 +13,7 @@ from pumphouse.cli import main as cli
 from pumphouse.leases.model import Group
 from pumphouse.spark.lag.known_positions import parse_nested_json
 from pumphouse.spark.tenancy.journal import JournalRange, from_offset
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.queries import FileSink
 from tests.spark.tenancy.support.lease_view import LeaseView
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
+    pytest.mark.needs(SHARING),
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(900),
     pytest.mark.usefixtures("queries"),

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from pumphouse.leases.model import Checkpoint
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.tenancy.support.microbatch import CheckpointFolder, Query, Row
 from tests.spark.tenancy.support.shared_group import (
@@ -24,7 +25,7 @@ from tests.spark.tenancy.support.shared_group import (
     shared_group,
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.needs(SHARING), pytest.mark.timeout(900)]
 
 SEED = int(os.environ.get("SEED", "7"))
 CRASHES = int(os.environ.get("CRASHES", "8"))

@@ -18,6 +18,7 @@ from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.processor import Processor
 from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
 from pumphouse.spark.options import read_source
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.tenancy.support.microbatch import CheckpointFolder, Row
 from tests.spark.tenancy.support.shared_group import (
@@ -30,7 +31,7 @@ from tests.spark.tenancy.support.shared_group import (
 )
 from tests.spark.waiting import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.needs(SHARING), pytest.mark.timeout(300)]
 
 QUICK = ProcessorOptions(interval_s=0.2, lease_s=4.0, renew_s=0.5)
 

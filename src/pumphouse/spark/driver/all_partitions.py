@@ -33,7 +33,9 @@ from pumphouse.spark.offsets import (
     from_json,
     order,
     split_span,
+    start_of_batch,
     to_json,
+    with_start,
 )
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import HubSnapshot
@@ -79,7 +81,8 @@ class AllPartitionsDriver:
         offsets = from_json(self.run.hub, start)
         snapshot = self.run.hub_state.without_frozen(snapshot, offsets)
         statistics, now_s = self.run.statistics(offsets, snapshot), self.run.clock.monotonic()
-        rows = self.run.limit(start, rows, len(offsets))
+        if not everything:
+            rows = self.run.limit(start, rows, len(offsets))
         end = self.run.planner.plan_end(
             offsets, rows, snapshot, now_s, statistics,
             everything=everything, created_ms=created_in(start),
@@ -87,6 +90,8 @@ class AllPartitionsDriver:
         if end == offsets and not is_recreated(created_in(start), snapshot.created_ms):
             return start  # also its text must stay the same: Spark would run an empty batch
         journal = self._journal(end, snapshot)
+        if everything and self.run.planner.is_initial(offsets):
+            journal = with_start(journal, offsets)
         self.run.size.planned(journal, count_events(offsets, end), now_s)
         return journal
 
@@ -100,7 +105,7 @@ class AllPartitionsDriver:
     def tasks(self, start: Offset, end: Offset, columns: ColumnSelection) -> list[TaskPartition]:
         check_not_shared(end)
         snapshot = self.run.hub_state.snapshot()
-        offsets = from_json(self.run.hub, start), from_json(self.run.hub, end)
+        offsets = start_of_batch(self.run.hub, start, end), from_json(self.run.hub, end)
         created_ms = created_in(start), created_in(end)
         spans = self.run.planner.plan_spans(*offsets, snapshot, created_ms)
         epoch = self._epoch_of(end) if self.options.reading.exclusive else None

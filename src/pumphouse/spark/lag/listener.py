@@ -43,6 +43,7 @@ from pumphouse.spark.lag.known_positions import (
 )
 from pumphouse.spark.lag.lookup import find_known_position
 from pumphouse.spark.lag.mirror import CheckpointMirror, mirror_failed
+from pumphouse.spark.versions.features import LAG, require
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -59,6 +60,8 @@ class EventHubsLagListener(StreamingQueryListener):
     every batch.
     """
 
+    only_lag = True  # nothing else is measured
+
     def __init__(
         self,
         on_lag: Callable[[Lag], object] | None = None,
@@ -68,6 +71,8 @@ class EventHubsLagListener(StreamingQueryListener):
         group: str = DEFAULT_GROUP,
         credential: Any = None,
     ) -> None:
+        if self.only_lag:
+            require(LAG, "EventHubsLagListener")
         if store and not connection:
             raise OptionError(
                 "store needs a connection: the connection names the hub of the checkpoints"

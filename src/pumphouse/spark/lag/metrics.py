@@ -140,6 +140,8 @@ def parse_time(text: str) -> datetime:
 class QueryMetricsListener(EventHubsLagListener):
     """Records the metrics of every streaming query of the session."""
 
+    only_lag = False
+
     def __init__(self) -> None:
         self.metrics = QueryMetrics()
         super().__init__(self._record_lag)

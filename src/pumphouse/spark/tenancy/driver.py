@@ -74,7 +74,8 @@ class TenantDriver:
         host.wait(host.batches.planned_after(start))
         self._settle(host)
         plannable = host.wait(host.plannable())
-        rows = self.run.limit(start, rows, len(plannable))
+        if not everything:
+            rows = self.run.limit(start, rows, len(plannable))
         try:
             created_ms = created_in(start)
             journal = self._plan(host, plannable, rows, everything, created_ms)

@@ -9,8 +9,9 @@ properties. Partition and key can be options instead, if they are the same for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pumphouse.events import Event
 from pumphouse.spark.deduplication import BATCH, IDENTITY, QUERY, ROW, TASK, name_row
 from pumphouse.spark.options import SinkOptions
 
+BATCH_ROWS = 1000  # of a batch that is made of rows
 PARTITION_NAMES = ("partitionId", "partition")
 COLUMNS = ("body", *PARTITION_NAMES, "partitionKey", "properties")
 # Columns of rows that were read from a hub. The hub that gets the rows sets them again.
@@ -91,9 +93,38 @@ class RowFormat:
                 event_properties |= origin.properties(row, bodies[index], key)
             yield partition, Event(bodies[index], event_properties, key)
 
+    def record_batches(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        """Rows of Spark as Arrow batches, with the columns that are written."""
+        types = {
+            name: type_
+            for name, type_ in (
+                (self.body_column, pa.binary()),
+                (self.partition_column, pa.string()),
+                (self.key_column, pa.string()),
+                (self.properties_column, pa.map_(pa.string(), pa.string())),
+            )
+            if name is not None
+        }
+        for some in batched(rows, BATCH_ROWS):
+            columns = [arrow_column([row[name] for row in some], types[name]) for name in types]
+            yield pa.RecordBatch.from_arrays(columns, names=list(types))
+
     @staticmethod
     def column(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
         return None if name is None else batch.column(name).to_pylist()
+
+
+def arrow_column(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Values of Spark's rows, in which maps are dicts, as an Arrow column."""
+    if pa.types.is_map(type_):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, type_)
+
+
+def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    remaining = iter(rows)
+    while some := list(islice(remaining, size)):
+        yield some
 
 
 def read_bodies(batch: pa.RecordBatch, first_row: int, name: str = "body") -> list[bytes]:
