@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-spark conformance check audit check-deploy docs bench fuzz soak proof ledger simulate lock clean
+.PHONY: help setup demo test test-spark test-spark-versions conformance check audit check-deploy docs bench fuzz soak proof ledger simulate lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -23,6 +23,7 @@ test: setup ## run all checks and tests (PYTHON=... chooses the interpreter, PYT
 	@scripts/check
 	@scripts/run-tests $(PYTEST_ARGS)
 	@scripts/pythons
+	@scripts/spark-versions --short
 	@scripts/check-wheel
 
 conformance: setup ## run the official clients with every variant of the hub (make test runs a third of them)
@@ -35,6 +36,10 @@ test-spark: setup ## run the Spark tests on a cluster, with Spark Connect, and w
 	@scripts/java
 	@scripts/postgres
 	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
+
+test-spark-versions: setup ## run the Spark tests on Spark 4.0, 4.1 and 4.2 (VERSIONS="4.0" chooses some)
+	@scripts/java
+	@scripts/spark-versions
 
 check: setup ## check formatting, lint, types, spelling and documentation
 	@scripts/check
