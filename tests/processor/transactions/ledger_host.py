@@ -1,4 +1,4 @@
-"""A host with a ledger in PostgreSQL, as a process of its own.
+"""A host with a ledger in PostgreSQL, in a process of its own.
 
 With KILL_AT=n it kills itself at the n-th statement of its transfers: before it is sent or, with
 KILL_AFTER, after the server has got it and before the response is read. With STOP_AT=n it suspends
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
-import sys
 from typing import Any
 
 import psycopg
@@ -70,9 +70,12 @@ async def main(url: str, schema: str, connection: str, name: str) -> None:
         await asyncio.Event().wait()
 
 
-if __name__ == "__main__":
+def run(url: str, schema: str, connection: str, name: str, environment: dict[str, str]) -> None:
+    """Run a host in this process, which was forked from one that has imported everything."""
+    random.seed()
+    os.environ.update(environment)
     if "KILL_AT" in os.environ:
         kill_at(int(os.environ["KILL_AT"]), after="KILL_AFTER" in os.environ)
     if "STOP_AT" in os.environ:
         kill_at(int(os.environ["STOP_AT"]), after="KILL_AFTER" in os.environ, by=signal.SIGSTOP)
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(url, schema, connection, name))
