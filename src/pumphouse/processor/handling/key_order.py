@@ -14,15 +14,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from pumphouse.events import Event
 from pumphouse.processor.checks.values import check_choice, check_whole
 
 UNORDERED, ORDERED = "unordered", "ordered"
 AHEAD_EVENTS_MAX = 1000
+BODY: Callable[[Event], bytes] = attrgetter("body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class KeyOrder:
         self._bytes_max = bytes_max
         self.last: Event | None = None  # the last event, in order, that a handler has got
         self.handled: Event | None = None  # the low-water mark
+        self._low = -1  # its sequence number
         self.running = 0  # calls that were taken and have not ended
         self._open: deque[Event] = deque()  # received and above the low-water mark, in order
         self._done: set[int] = set()  # the sequence numbers of those that are handled
@@ -110,15 +113,15 @@ class KeyOrder:
 
     def add(self, events: Sequence[Event]) -> None:
         """Take in events that were received, in the order of the partition."""
-        any_order = self._options.keyless == UNORDERED
+        any_order, keys = self._options.keyless == UNORDERED, self._waiting
+        self._bytes += bytes_of(events)
         for event in events:
-            self._bytes += len(event.body)
             if (key := event.partition_key) is None and any_order:
                 self._unordered.append(event)
-            elif (waiting := self._waiting.get(key)) is not None:
+            elif (waiting := keys.get(key)) is not None:
                 waiting.append(event)
             else:
-                self._waiting[key] = deque((event,))
+                keys[key] = deque((event,))
                 heappush(self._ready, (number(event), key))
         self._open.extend(events)
 
@@ -165,7 +168,7 @@ class KeyOrder:
         Then nothing of their key starts either: it would be handled before them.
         """
         self.running -= 1
-        if call.is_ordered and all(map(self.is_handled, call.events)):
+        if call.is_ordered and not self._unhandled(call.events):
             self._release(call.key)
 
     def park(self, call: KeyedCall) -> None:
@@ -199,20 +202,24 @@ class KeyOrder:
     def is_handled(self, event: Event) -> bool:
         """Whether an event that was taken in is handled."""
         sequence = number(event)
-        return sequence in self._done or (
-            self.handled is not None and sequence <= number(self.handled)
-        )
+        return sequence <= self._low or sequence in self._done
+
+    def _unhandled(self, events: Sequence[Event]) -> list[int]:
+        """The sequence numbers of those that are not handled."""
+        low, done = self._low, self._done
+        return [n for n in map(number, events) if n > low and n not in done]
 
     def mark_handled(self, events: Sequence[Event]) -> list[Event]:
         """These events are handled; returns those that the low-water mark has passed with them."""
-        self._done.update(number(event) for event in events if not self.is_handled(event))
+        done, waiting = self._done, self._open
+        done.update(self._unhandled(events))
         passed: list[Event] = []
-        while self._open and (sequence := number(self._open[0])) in self._done:
-            self._done.discard(sequence)
-            passed.append(self._open.popleft())
-            self._bytes -= len(passed[-1].body)
+        while waiting and number(waiting[0]) in done:
+            passed.append(waiting.popleft())
         if passed:
-            self.handled = passed[-1]
+            done.difference_update(map(number, passed))
+            self._bytes -= bytes_of(passed)
+            self.handled, self._low = passed[-1], number(passed[-1])
         return passed
 
     def covering(self, events: Iterable[Event]) -> Event | None:
@@ -243,10 +250,12 @@ def first_events(waiting: deque[Event], events_max: int, up_to: int | None) -> l
     return events
 
 
-def number(event: Event) -> int:
-    """The sequence number; the reader has checked that there is one."""
-    assert event.sequence is not None
-    return event.sequence
+# The sequence number; the reader has checked that there is one.
+number: Callable[[Event], int] = attrgetter("sequence")
+
+
+def bytes_of(events: Iterable[Event]) -> int:
+    return sum(map(len, map(BODY, events)))
 
 
 def sequence_text(event: Event | None) -> str:
