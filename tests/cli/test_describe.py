@@ -84,7 +84,7 @@ class BusyGroup:
 
 async def test_a_checkpoint_that_moves_meanwhile_is_not_ahead_of_its_partition() -> None:
     shown = await take_overview(cast(GroupAccess, BusyGroup()), 30.0, None)
-    assert [line.verdict for line in shown.lines] == ["ok"]
+    assert [line.status for line in shown.lines] == ["ok"]
 
 
 def test_describe_of_an_unused_group(orders: OrdersGroup) -> None:

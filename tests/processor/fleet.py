@@ -201,7 +201,7 @@ class Fleet:
 
 
 class Handling:
-    """Records a batch while it is in hand, and overlaps with other hosts."""
+    """Records a batch while it is handled, and overlaps with other hosts."""
 
     def __init__(
         self, fleet: Fleet, partition: PartitionClient, batch: list[Event], host: str

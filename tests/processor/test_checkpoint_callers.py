@@ -1,4 +1,4 @@
-"""Who may declare the batch in hand handled: only the task or the thread that handles it."""
+"""Who may declare the current batch handled: only the task or the thread that handles it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_another_task_does_not_cover_the_batch_in_hand() -> None:
             await asyncio.sleep(0)
             return progress.covered()
 
-        before = asyncio.create_task(other())  # started before the batch was in hand
+        before = asyncio.create_task(other())  # started before the batch was delivered
         progress.begin(events(0))
         assert await before is None
         inside = asyncio.create_task(other())  # a part of the handler, which may fail meanwhile

@@ -100,7 +100,7 @@ def test_a_new_host_gets_its_share_without_a_duplicate() -> None:
 
 
 def test_the_partitions_of_a_host_that_leaves_are_claimed_by_the_others() -> None:
-    """I6 and I13: stop() finishes the batch in hand, and other hosts continue behind it."""
+    """I6 and I13: stop() finishes the current batch, and other hosts continue behind it."""
 
     async def scenario() -> None:
         async with Fleet(8) as fleet:

@@ -41,7 +41,7 @@ def test_two_functions_replace_an_event_processor() -> None:
                 raise ValueError("once")
             received.append(event.body)
             if event.body == b"5":
-                await context.checkpoint()  # up to the event in hand, not to the end of its batch
+                await context.checkpoint()  # up to the current event, not to the end of its batch
 
         async with HubAndStore(1) as env:
             await env.send(*map(str, range(8)))

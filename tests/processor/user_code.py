@@ -22,7 +22,7 @@ from pumphouse.processor.processor import Processor
 from tests.processor.hub_and_store import HubAndStore
 
 APIS = ("pull", "class", "functions", "fixed")
-# `checkpoint(event or None)` of the partition in hand, and its events.
+# `checkpoint(event or None)` of the current partition, and its events.
 Handle = Callable[[Callable[..., Awaitable[None]], list[Event]], Awaitable[None]]
 Errors = list[tuple[str | None, Exception]]
 LEASE_S, RENEW_S = 30.0, 10.0

@@ -95,7 +95,7 @@ def test_an_unknown_lag_has_no_value() -> None:
 
 
 def test_every_event_of_a_hub_that_was_created_again_waits() -> None:
-    ahead = replace(ROW, checkpoint=99, lag=0, verdict=AHEAD)
+    ahead = replace(ROW, checkpoint=99, lag=0, status=AHEAD)
     empty = replace(ahead, end=-1)
     assert lags_of(Overview("g", "orders", (ROW, ahead, empty), ())) == (5, 10, 0)
 

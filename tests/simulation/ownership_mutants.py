@@ -328,7 +328,7 @@ def a_hand_over_does_not_wait_for_the_handler(patch: Patch) -> None:
 
 @mutant("I2", face="partitions")
 def a_hand_over_does_not_wait_for_the_users_task(patch: Patch) -> None:
-    """The user's own task still has a batch in hand when its partition is given up."""
+    """The user's own task still handles a batch when its partition is given up."""
 
     async def wait_until_left(self: PartitionClient) -> None:
         with suppress(Stopped):

@@ -265,7 +265,7 @@ class Fleet:
         return {record.partition for record in recent if record.at_s > since_s}
 
     def in_hand(self, name: str) -> set[str]:
-        """The partitions of which this host has a batch in hand."""
+        """The partitions of which this host has a batch that is being handled."""
         self.reader.read_new()
         hand: set[str] = set()
         for record in self.reader.records:

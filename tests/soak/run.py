@@ -114,7 +114,7 @@ class Soak:
         self.fleet.kill(self._any_host())
 
     def _freeze(self, step: Step) -> None:
-        """Suspend a host with a batch in hand; after a lease, other hosts take over."""
+        """Suspend a host while it handles a batch; after a lease, other hosts take over."""
         name = self._any_host() if self.moves else self._host_at_work()
         process = self.fleet.hosts[name].process
         self.fleet.until(lambda: bool(self.fleet.in_hand(name)), f"{name} to be at work")

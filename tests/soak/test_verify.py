@@ -55,7 +55,7 @@ def clean_move() -> History:
 
 
 def crash() -> History:
-    """h1 is killed with a batch in hand; h2 continues behind its checkpoint."""
+    """h1 is killed while it handles a batch; h2 continues behind its checkpoint."""
     history = History()
     history.write("open", "h1", 1)
     history.handle("h1", 1, 0, 3)
@@ -69,7 +69,7 @@ def crash() -> History:
 
 
 def frozen() -> History:
-    """h1 is suspended with a batch in hand and continues when h2 is active."""
+    """h1 is suspended while it handles a batch, and continues when h2 is active."""
     history = crash()
     history.write("out", "h1", 1, 6, 7)
     history.write("lost", "h1", 1, 7, 7)

@@ -32,7 +32,7 @@ class Batch:
     last: int
     in_s: float
     digest: str
-    out_s: float | None = None  # None: the process ended with it in hand
+    out_s: float | None = None  # None: the process ended while it handled the batch
 
 
 @dataclass(slots=True)

@@ -151,7 +151,7 @@ def cells(line: PartitionRow) -> tuple[str, ...]:
         console.number_text(line.end if line.end >= 0 else None),
         console.number_text(line.lag),
         seconds(line.lag_s),
-        console.highlight(line.verdict, bad=line.bad),
+        console.highlight(line.status, bad=line.bad),
     )
 
 
@@ -203,6 +203,6 @@ def line_json(line: PartitionRow) -> dict[str, object]:
         "end": line.end,
         "lag": line.lag,
         "lag_seconds": line.lag_s,
-        "status": line.verdict,
-        "verdict": line.verdict,  # deprecated
+        "status": line.status,
+        "verdict": line.status,  # deprecated
     }

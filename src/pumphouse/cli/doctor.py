@@ -57,7 +57,7 @@ FORMAT_TEXTS = {
     "python": "leases have the format of Python hosts (python)",
 }
 
-# Remedies by verdict of a partition. `in_group` takes the place of {}.
+# Remedies by status of a partition. `in_group` takes the place of {}.
 FIXES = {
     "stopped": "see the log of its owner, then `pumphouse groups resume {}`",
     "stuck": "see handler_stuck in the log of its owner",
@@ -285,11 +285,11 @@ async def partition_findings(access: GroupAccess, lease_s: float) -> list[Findin
 
     overview = await take_overview(access, lease_s, None)
     problems = []
-    for verdict in (verdict for verdict in BAD if verdict != NO_OWNER):
-        if names := [line.partition for line in overview.lines if line.verdict == verdict]:
-            text = f"partition {', '.join(names)} of consumer group {overview.group} is {verdict}"
-            fix = FIXES.get(verdict, "").format(in_group(access.group))
-            problems.append(Finding(FAIL, f"{text}: it {MEANING[verdict]}", fix))
+    for status in (status for status in BAD if status != NO_OWNER):
+        if names := [line.partition for line in overview.lines if line.status == status]:
+            text = f"partition {', '.join(names)} of consumer group {overview.group} is {status}"
+            fix = FIXES.get(status, "").format(in_group(access.group))
+            problems.append(Finding(FAIL, f"{text}: it {MEANING[status]}", fix))
     owned = sum(line.owner != "" for line in overview.lines)
     hosts = console.plural(len(overview.hosts), "host")
     summary = f"{owned} of {len(overview.lines)} partitions owned by {hosts}"

@@ -4,7 +4,7 @@
                                 ^^^^^^^^^ this module
 
 It needs no consumer: rows and checkpoints are in the store, the newest events in the hub. If one of
-the two fails, the series that need it vanish until it responds again.
+the two fails, the series that need it are absent until it responds again.
 """
 
 from __future__ import annotations

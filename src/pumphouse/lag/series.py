@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pumphouse.client.base import PartitionProperties
 from pumphouse.escapes import printable
-from pumphouse.processor.admin import overview as verdicts
+from pumphouse.processor.admin import overview as statuses
 from pumphouse.processor.admin.overview import Overview, PartitionRow
 from pumphouse.telemetry import definitions
 from pumphouse.telemetry.definitions import Metric
@@ -22,17 +22,17 @@ Series = dict[str, list[tuple[float, Labels]]]  # by the name of the metric
 # The status numbers of the lag monitor Burrow: 1 OK, 2 WARN, 3 ERR, 4 STOP, 5 STALL.
 OK, BEHIND, ERROR, STOPPED, STUCK = 1, 2, 3, 4, 5
 STATUS = {
-    verdicts.IDLE: OK,
-    verdicts.OK: OK,
-    verdicts.MOVING: OK,
-    verdicts.UNREAD: OK,
-    verdicts.PAUSED: OK,  # on purpose
-    verdicts.BEHIND: BEHIND,
-    verdicts.NO_OWNER: ERROR,
-    verdicts.LOST: ERROR,
-    verdicts.AHEAD: ERROR,
-    verdicts.STOPPED: STOPPED,
-    verdicts.STUCK: STUCK,
+    statuses.IDLE: OK,
+    statuses.OK: OK,
+    statuses.MOVING: OK,
+    statuses.UNREAD: OK,
+    statuses.PAUSED: OK,  # on purpose
+    statuses.BEHIND: BEHIND,
+    statuses.NO_OWNER: ERROR,
+    statuses.LOST: ERROR,
+    statuses.AHEAD: ERROR,
+    statuses.STOPPED: STOPPED,
+    statuses.STUCK: STUCK,
 }
 
 
@@ -69,7 +69,7 @@ def add_row(series: Series, row: PartitionRow, lag_s: float | None, group: Label
     add(series, definitions.GROUP_OFFSET, row.checkpoint, labels)
     add(series, definitions.GROUP_LAG, row.lag, labels)
     add(series, definitions.GROUP_LAG_SECONDS, lag_s, labels)
-    add(series, definitions.GROUP_STATUS, STATUS[row.verdict], labels)
+    add(series, definitions.GROUP_STATUS, STATUS[row.status], labels)
 
 
 def add_totals(series: Series, group: GroupLag, labels: Labels) -> None:

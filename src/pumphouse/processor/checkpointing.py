@@ -1,12 +1,12 @@
 """Tracks which events of a partition were handled, and writes its checkpoint.
 
-    PartitionClient -> Progress           handed out, in hand, handled (pure)
+    PartitionClient -> Progress           handed out, current, handled (pure)
                     -> PartitionCheckpoint -> CheckpointWriter -> store
                        ^^^^^^^^^^^^^^^^^^^ pending, due, retried while the lease lasts
 
 * A checkpoint without an event covers what was handled. If the task or the thread of the handler
-  requests it, that includes the batch in hand: the handler itself declares it handled. Elsewhere
-  (another task, `close`, an error callback, an `except` block) the batch in hand does not count: it
+  requests it, that includes the current batch: the handler itself declares it handled. Elsewhere
+  (another task, `close`, an error callback, an `except` block) the current batch does not count: it
   may have failed.
 * A store that fails is not the handler's failure. A checkpoint that the user's code requests is
   retried until it is written or the lease has ended. If more checkpoints are requested meanwhile,
@@ -94,7 +94,7 @@ class SerialMarks:
 
 
 class Progress:
-    """What one handler has in hand, and the marks of its partition."""
+    """The current events of one handler, and the marks of its partition."""
 
     def __init__(self, marks: Marks | None = None) -> None:
         self._marks = SerialMarks() if marks is None else marks
@@ -146,7 +146,7 @@ class Progress:
 
     @property
     def is_in_handler(self) -> bool:
-        """Whether the task or the thread that runs now has events in hand."""
+        """Whether the task or thread that runs now is handling events."""
         return self._handler is not None and self._handler == current_caller()
 
     def check_handed_out(self, event: Event, partition: str) -> None:
@@ -168,7 +168,7 @@ class Progress:
 
     @property
     def claimed(self) -> Event | None:
-        """The last event in hand, if this caller declares it handled by asking for a checkpoint."""
+        """The last current event, if this caller declares it handled by requesting a checkpoint."""
         if not self._in_hand or not self.is_in_handler or sys.exc_info()[1] is not None:
             return None
         return self._in_hand[-1]

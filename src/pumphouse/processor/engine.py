@@ -218,10 +218,10 @@ class Engine:
             self._running.result()
 
     async def stop(self) -> None:
-        """Finish the batches in hand, checkpoint, release, leave. Bounded, even if handlers hang.
+        """Finish the current batches, checkpoint, release, leave. Bounded, even if handlers hang.
 
         A start under way is cancelled. If a handler calls this, it returns at once: the engine
-        stops after that handler has returned, because its batch is in hand too.
+        stops after that handler has returned, because its batch is a current one too.
         """
         if self._starting is not None:
             await self._cancel_start(self._starting)

@@ -10,7 +10,7 @@
 
 * Per partition, calls never overlap; partitions run in parallel. Only `process_error` may be called
   during another call: it must be able to report a `process_events` that hangs.
-* A checkpoint without an event covers what was handled, and in `process_events` the batch in hand;
+* A checkpoint without an event covers what was handled, and in `process_events` the current batch;
   with an event, everything up to it. Neither moves backwards. If the store fails, the call retries
   until the checkpoint is written or the lease has ended.
 * `close` gets the reason: the lease is lost (taken by another host, or handed over to it), or the

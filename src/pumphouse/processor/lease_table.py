@@ -3,7 +3,7 @@
 Claims, renewals, releases and hand-overs all go through this table. So there is never more than one
 write under way for a partition, and every outcome is evaluated in one place (plan.next_lease). A
 write without a response grants nothing: the next listing shows what is stored, and a row that turns
-out to be ours is written once more before it is used.
+out to be ours is written again before it is used.
 
     cycle, watch, pumps -> LeaseTable -> store.claim_ownership -> granted, refused, unknown
                            ^^^^^^^^^^ this module              -> listener, log

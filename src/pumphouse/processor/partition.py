@@ -159,7 +159,7 @@ class PartitionClient:
 
     @property
     def must_stop(self) -> bool:
-        """Whether the rest of the batch in hand is not handled."""
+        """Whether the rest of the current batch is not handled."""
         return self.reason is not None and not (self.handlers.drain and self.live)
 
     # -- what your code calls ---------------------------------------------------------------------
@@ -195,13 +195,13 @@ class PartitionClient:
         """A transaction of the store, for rows that must be written exactly once.
 
         Its end commits what you write with the yielded connection, and the checkpoint after
-        `event`, by default the last event in hand. Either both commit, or neither.
+        `event`, by default the last current event. Either both commit, or neither.
         """
         if self.order is not None:
             raise OptionError(f"transaction() {SERIAL}: its checkpoint covers events in order")
         event = self._progress.covered() if event is None else event
         if event is None:
-            raise OptionError("no event is in hand: call transaction() in a handler")
+            raise OptionError("transaction() needs a current event: call it in a handler")
         self._progress.check_handed_out(event, self.id)
         return self._checkpoint.transaction(event)
 

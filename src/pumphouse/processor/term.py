@@ -56,7 +56,7 @@ class Stopped(Exception):
 
 
 class PartitionEnded(Exception):
-    """This host stops serving the partition; the batch in hand was not handled."""
+    """This host stops serving the partition; the current batch was not handled."""
 
 
 @asynccontextmanager
@@ -151,7 +151,7 @@ class OwnershipTerm:
         self._leases.count(self.partition, events)
 
     def stop(self, reason: StopReason) -> None:
-        """Stop after the batch in hand. LOST replaces every other reason."""
+        """Stop after the current batch. LOST replaces every other reason."""
         if self.reason is None or reason is StopReason.LOST:
             self.reason = reason
         self.wake()

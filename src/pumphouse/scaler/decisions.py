@@ -85,7 +85,7 @@ def lags_of(current: Overview) -> Lags:
 
 def waiting(row: PartitionRow, group: str) -> int:
     """How many events wait: all of them if the checkpoint is of a deleted hub with this name."""
-    if row.verdict == AHEAD:
+    if row.status == AHEAD:
         return max(0, row.end - row.first + 1)
     if row.lag is None:
         raise LagUnknown(

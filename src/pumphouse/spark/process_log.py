@@ -1,6 +1,6 @@
 """The form of log lines in the Python processes that Spark starts.
 
-Nobody configures logging there: a warning would be printed as a bare text among those of other
+Logging is not configured there: a warning would be printed as a bare text among those of other
 queries. So each line gets its time, level and logger, and the query and hub of the process.
 
     2026-11-18T20:11:47 WARNING pumphouse.spark events_skipped partition=0 … query=… hub=sensors

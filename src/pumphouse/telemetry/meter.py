@@ -5,7 +5,7 @@
 
 A series is created once, for instance by a reader for its partition, and recorded into often:
 `record` costs less than a microsecond, where OpenTelemetry's own histogram costs several. It is
-closed with the object that it belongs to: the series of a lost partition vanish.
+closed with the object that it belongs to: the series of a lost partition end.
 
 Nothing is recorded unless it can be read: `is_on()` is False until `serve_metrics()` is called or
 the application has imported OpenTelemetry. Objects call `is_on()` when they are created.
@@ -31,7 +31,7 @@ API = "opentelemetry.metrics"
 class Source(Protocol):
     """An object whose values are read at each collection, in the thread of the collection.
 
-    It is held weakly: its series vanish with it.
+    It is held weakly: its series end with it.
     """
 
     def observe(self, metric: Metric) -> Iterable[tuple[float, Labels]]: ...

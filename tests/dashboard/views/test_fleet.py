@@ -95,13 +95,13 @@ def test_an_unknown_value_is_none_and_not_zero() -> None:
 def test_a_short_lag_is_ok() -> None:
     before = group_overview()
     listing = Listing((Ownership("0", "a", 3, "x", 4.0),))
-    for enqueued_ms, verdict in ((9_000, "ok"), (-1_000, "behind")):
+    for enqueued_ms, status in ((9_000, "ok"), (-1_000, "behind")):
         checkpoint = Checkpoint(GROUP, "0", 95, None, 1, enqueued_ms=enqueued_ms)
         current = overview(
             "counters", "sensors", [properties("0", 199)], listing, [checkpoint], 30.0, before
         )
-        assert current.lines[0].verdict == "behind"
-        assert without_short_lags(current).lines[0].verdict == verdict
+        assert current.lines[0].status == "behind"
+        assert without_short_lags(current).lines[0].status == status
 
 
 def test_an_infinite_value_is_unknown() -> None:

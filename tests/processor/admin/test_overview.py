@@ -1,4 +1,4 @@
-"""The overview of a consumer group: every verdict, lag and totals."""
+"""The overview of a consumer group: every status, lag and totals."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def overview_of(
 
 
 @pytest.mark.parametrize(
-    ("properties", "owned", "checkpoint", "verdict"),
+    ("properties", "owned", "checkpoint", "status"),
     [
         (partition(), row(), checkpoint_at(99), OK),
         (partition(), row(), checkpoint_at(50), OK),  # growth of lag needs two overviews
@@ -86,14 +86,14 @@ def test_the_verdict_of_one_overview(
     properties: PartitionProperties,
     owned: Ownership | None,
     checkpoint: Checkpoint | None,
-    verdict: str,
+    status: str,
 ) -> None:
-    assert overview_of(properties, owned, checkpoint).lines[0].verdict == verdict
-    assert verdict in MEANING
+    assert overview_of(properties, owned, checkpoint).lines[0].status == status
+    assert status in MEANING
 
 
 @pytest.mark.parametrize(
-    ("was", "last", "now", "verdict"),
+    ("was", "last", "now", "status"),
     [
         (50, 99, 50, STUCK),  # a lag, and the same checkpoint
         (50, 200, 90, BEHIND),  # the lag grew from 49 to 110
@@ -103,12 +103,12 @@ def test_the_verdict_of_one_overview(
     ],
 )
 def test_the_verdict_compared_with_the_overview_before(
-    was: int, last: int, now: int, verdict: str
+    was: int, last: int, now: int, status: str
 ) -> None:
     before = overview_of(partition(), row(), checkpoint_at(was))
     assert (
-        overview_of(partition(last=last), row(), checkpoint_at(now), before).lines[0].verdict
-        == verdict
+        overview_of(partition(last=last), row(), checkpoint_at(now), before).lines[0].status
+        == status
     )
 
 

@@ -193,7 +193,7 @@ def test_an_empty_batch_tells_that_no_event_has_come() -> None:
             await env.send_keys("a")
             async with env.host(handler, replace(OPTIONS, max_wait_s=10.0)):
                 await asyncio.sleep(50)
-                assert handler.empty_calls == 0, "an event is in hand"
+                assert handler.empty_calls == 0, "an event is being handled"
                 held.set()
                 await until(lambda: handler.empty_calls >= 2)
 

@@ -10,7 +10,7 @@ TICK_S = 2.5
 
 
 def trend(delays: list[float | None], busy: bool = True) -> DelayTrend:
-    """One new batch per tick with these delays; None: no new batch, and none in hand."""
+    """One new batch per tick with these delays; None: no new batch, and no current one."""
     seen, batches = DelayTrend(), 0
     for number, delay_s in enumerate(delays):
         batches += delay_s is not None

@@ -19,7 +19,7 @@ from pumphouse import EventProcessorHost, PartitionContext, PartitionManagerOpti
 from pumphouse.events import Event
 from pumphouse.leases.stores.postgres.store import PostgresStore
 
-OF_HANDLERS: set[object] = set()  # the connection of the transfer in hand
+OF_HANDLERS: set[object] = set()  # the connection of the current transfer
 LEASES = PartitionManagerOptions(lease_duration_s=3, renew_interval_s=1)
 
 

@@ -172,7 +172,7 @@ def state_of(pid: int) -> str:
 @pytest.mark.timeout(max(600, 120 * DISTURBANCES))
 @pytest.mark.parametrize(
     ("at", "after"),
-    # With the event in hand; in its transaction; with the commit sent and its response not read.
+    # With the current event; in its transaction; with the commit sent and its response not read.
     [(0, {}), (3, {}), (STATEMENTS, {"KILL_AFTER": "1"})],
 )
 async def test_zombies_neither_lose_nor_double_a_transfer(

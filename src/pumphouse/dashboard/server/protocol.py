@@ -1,8 +1,8 @@
 """HTTP connections of the page with deadlines, which uvicorn does not have.
 
-A client that sends half a request, or does not read its stream, would keep its connection for good.
-Here a request must be complete REQUEST_S after its first byte (or after the connect), and a client
-must read what was sent to it within WRITE_S.
+A client that sends half a request, or does not read its stream, would keep its connection open
+forever. Here a request must be complete REQUEST_S after its first byte (or after the connect), and
+a client must read what was sent to it within WRITE_S.
 
 A client without the token keeps no other client out: if CONNECTIONS_MAX are open, one of them is
 closed in favour of the new one. Connections that have had no allowed request are closed first, then

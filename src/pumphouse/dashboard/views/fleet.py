@@ -70,8 +70,8 @@ def without_short_lags(overview: Overview) -> Overview:
     return replace(
         overview,
         lines=tuple(
-            replace(line, verdict=OK)
-            if line.verdict == BEHIND and line.lag_s is not None and line.lag_s < SHORT_LAG_S
+            replace(line, status=OK)
+            if line.status == BEHIND and line.lag_s is not None and line.lag_s < SHORT_LAG_S
             else line
             for line in overview.lines
         ),
@@ -134,8 +134,8 @@ def line_json(line: PartitionRow, rate: Rate) -> dict[str, Any]:
         "lag_s": rounded(line.lag_s),
         "in": rounded(rate.into),
         "out": rounded(rate.out),
-        "status": line.verdict,
-        "verdict": line.verdict,  # deprecated
+        "status": line.status,
+        "verdict": line.status,  # deprecated
         "bad": line.bad,
     }
 

@@ -66,7 +66,7 @@ class Sifter(StatefulProcessor):
         table["alert"] = np.full(len(batch), None, object)
         for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
             self.validate(table, row)
-        self.judge(table)
+        self.evaluate(table)
         yield pd.DataFrame({name: table[name] for name in OUTPUT_NAMES})
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class Sifter(StatefulProcessor):
             table["sensor"][row], table["seq"][row] = result.sensor, result.seq
             set_values(table, row, result.reading)
 
-    def judge(self, table: Table) -> None:
+    def evaluate(self, table: Table) -> None:
         """Find duplicates and alerts by the state, and store the new state."""
         stored = self.state.get()
         windows, history = unpack_state(b"" if stored is None else stored[0])

@@ -114,8 +114,7 @@ def from_bytes(packed: bytes) -> PartitionHistory:
 
 
 def starting_with(history: PartitionHistory, own_until: int | None) -> PartitionHistory:
-    """The history of a partition whose activities after `own_until` `sift` has judged; None: it
-    judges none."""
+    """The history of a partition; `sift` raises the alerts of activities after `own_until`."""
     if own_until is None:
         return history
     return replace(history, own_until=np.array([own_until]))

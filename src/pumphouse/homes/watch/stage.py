@@ -224,7 +224,7 @@ class Watcher(StatefulProcessor):
 
     If `sift` raises break-ins and fires, `ends` are the ends of the partitions before the alerts
     were read, or `read_ends` reads them. The alerts of activities up to these ends were raised
-    before, so those that are missing are raised here: each start checks the day once more. The
+    before, so those that are missing are raised here: each start checks the day again. The
     alerts of later activities are left to `sift`.
     """
 

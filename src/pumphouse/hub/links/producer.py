@@ -186,7 +186,7 @@ class ProducerLink(HubLink):
         return self.store_run(run)
 
     def store_run(self, run: RunReceived) -> Iterator[None]:
-        """Store the events of a run together, or one by one if each is judged by itself."""
+        """Store the events of a run together, or one by one if each is checked by itself."""
         groups = None
         if self.publisher is None and self.connection.namespace.meter is None:
             groups = yield from parse_valid_run(run, self.shapes)

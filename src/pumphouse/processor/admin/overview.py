@@ -17,7 +17,7 @@ from pumphouse.client.base import PartitionProperties
 from pumphouse.leases import model
 from pumphouse.leases.model import Checkpoint, Listing, Ownership
 
-# Verdicts, from good to bad. Only those in BAD need attention. STOPPED, STUCK, BEHIND and PAUSED
+# Statuses, from good to bad. Only those in BAD need attention. STOPPED, STUCK, BEHIND and PAUSED
 # are also the states that an owner reports in its row.
 IDLE, OK, MOVING, UNREAD = "idle", "ok", "moving", "unread"
 BEHIND, STUCK, STOPPED, PAUSED = model.BEHIND, model.STUCK, model.STOPPED, model.PAUSED
@@ -54,13 +54,13 @@ class PartitionRow:
     end: int  # the newest sequence number; -1 if the partition never had an event
     lag: int | None  # events that are not handled yet
     lag_s: float | None  # from the last event handled to the newest one
-    verdict: str
+    status: str
     offset: str | None = None  # of the checkpoint
     lease_age_s: float | None = None  # since the owner acquired or renewed its lease
 
     @property
     def bad(self) -> bool:
-        return self.verdict in BAD
+        return self.status in BAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ class Overview:
         owners = [line.owner for line in self.lines if line.owner]
         if not owners:
             return UNOWNED
-        verdicts = {line.verdict for line in self.lines}
-        if hindered := [verdict for verdict in (STOPPED, STUCK) if verdict in verdicts]:
+        statuses = {line.status for line in self.lines}
+        if hindered := [status for status in (STOPPED, STUCK) if status in statuses]:
             return hindered[0]
         if len(owners) < len(self.lines) or any(line.successor for line in self.lines):
             return "moving"
@@ -167,7 +167,7 @@ def partition_row(
         end=properties.last_sequence,
         lag=lag,
         lag_s=lag_s_of(properties, checkpoint, lag),
-        verdict=verdict_of(properties, live_row, checkpoint, lag, before),
+        status=status_of(properties, live_row, checkpoint, lag, before),
         offset=checkpoint.offset if checkpoint is not None else None,
         lease_age_s=live_row.age_s if live_row else None,
     )
@@ -192,7 +192,7 @@ def lag_s_of(
     return max(0.0, (properties.last_enqueued_ms - checkpoint.enqueued_ms) / 1000)
 
 
-def verdict_of(
+def status_of(
     properties: PartitionProperties,
     live_row: Ownership | None,
     checkpoint: Checkpoint | None,
@@ -222,7 +222,7 @@ def verdict_of(
 
 
 def progress(lag: int | None, sequence: int | None, before: PartitionRow | None) -> str:
-    """The verdict on an owner's progress, by comparison with the previous overview."""
+    """The status of a partition with an owner, by comparison with the previous overview."""
     if not lag or before is None or not before.lag:
         return OK
     if sequence == before.checkpoint:

@@ -5,7 +5,7 @@
 
 * Before a reader opens after a checkpoint or after the last event, the first event of the partition
   is read from the hub. Events between the two are gone.
-* If the hub still has the last event, the reader returns it once more. If another event has its
+* If the hub still has the last event, the reader returns it again. If another event has its
   number, the hub was re-created, even if it has grown past the checkpoint since.
 * Each event must follow the one before: retention may also pass a slow or paused partition.
 """

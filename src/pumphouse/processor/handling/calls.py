@@ -25,7 +25,7 @@ current_call: ContextVar[HandlerCall | None] = ContextVar("pumphouse handler cal
 
 
 class HandlerCall:
-    """What a handler has in hand, and for how long."""
+    """What a handler is handling, and for how long."""
 
     def __init__(self, partition: str, clock: Clock, progress: Progress) -> None:
         self.partition = partition
@@ -98,7 +98,7 @@ class HandlerCalls:
         self._partition, self._clock, self._order = partition, clock, order
         self._only = HandlerCall(partition, clock, Progress(order))
         self._running: dict[HandlerCall, None] = {}
-        self.drain = False  # the events in hand are handled also when the partition ends
+        self.drain = False  # the current events are handled also when the partition ends
         self.left_early = False  # events below started ones were left out when it ended
         # Called when the low-water mark has passed events, and when a pause ends.
         self.passed: Callable[[], None] = nothing

@@ -58,7 +58,7 @@ class PartitionContext:
     consumer_group: str
     hub: str
     partition: PartitionClient = field(repr=False)
-    at: Event | None = None  # the event in hand, where events are handled one by one
+    at: Event | None = None  # the current event, where events are handled one by one
 
     @property
     def partition_id(self) -> str:
@@ -71,7 +71,7 @@ class PartitionContext:
     def checkpoint(self, event: Event | None = None) -> Coroutine[Any, Any, None]:
         """Record that everything up to `event` is handled. Await the result.
 
-        Without an event: what was handled. In a handler that includes the batch in hand.
+        Without an event: what was handled. In a handler that includes the current batch.
         """
         return self.partition.checkpoint(event)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pumphouse.processor.engine import Engine
 
-CYCLES = 3  # without a response for so many intervals; each has a deadline of its own
+CYCLES = 3  # without a response for this number of intervals; each has a deadline of its own
 LEASES = 2  # in this time the watch looks several times, even if the store does not respond
 LATE_S = 15.0  # longer than any pause of a healthy process on a busy machine
 

@@ -25,7 +25,7 @@ class DelayTrend:
     _batches: int = -1
 
     def add(self, at_s: float, batches: int, delay_s: float | None, busy: bool) -> None:
-        """Add a sample: batches so far, delay of the newest one, and whether a batch is in hand.
+        """Add a sample: batches so far, delay of the newest one, and whether one is being handled.
 
         A partition that waits for events keeps up, whatever its delays were before.
         """

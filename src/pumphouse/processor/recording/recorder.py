@@ -79,7 +79,7 @@ class Recorder:
         """A change of ownership was logged as this event."""
 
     def poisoned(self, end: str) -> None:
-        """The handler has refused an event for good, with this end."""
+        """An event failed in every attempt; `end` is what happened to it."""
 
     def expired(self, events: int) -> None:
         """Events were gone before they were read."""

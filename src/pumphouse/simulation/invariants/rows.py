@@ -128,7 +128,7 @@ class RowChecks(FleetState):
         """An owner gives a partition up only when all its batches are handled and checkpointed."""
         if any(call.process is process for call in partition.running):
             receiver = row.owner or "(none)"
-            text = f"{process} gives {row.partition} to {receiver} with a batch in hand"
+            text = f"{process} gives {row.partition} to {receiver} during a batch"
             self.add_violation("I2", text, row.partition)
         term = partition.terms.get(process)
         written = self.checkpointed(row.partition)

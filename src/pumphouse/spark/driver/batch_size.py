@@ -18,7 +18,7 @@ from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits
 
 TARGET_S = 10.0
 GROWTH_MAX = 8.0
-# A run that ends (AvailableNow) has a backlog, and nobody waits for its single batches.
+# A run that ends (AvailableNow) has a backlog, and the delay of a single batch does not matter.
 FIRST_OF_A_RUN_THAT_ENDS = 5
 EVENTS_PER_PARTITION_MAX = 1_000_000
 NO_LIMIT = (1 << 62) - 1  # as Spark's limit, which has to be a number

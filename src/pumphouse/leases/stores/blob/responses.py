@@ -1,9 +1,9 @@
 """Responses of Blob Storage, reduced to the four outcomes of a write.
 
-A write took effect, another came first, its outcome is unknown, or the service rejects it for good.
-The official packages raise exceptions of many classes for these; here they become one of four
-words. Error texts contain only status, error code and host: the messages of the packages may
-contain URLs with signatures.
+A write took effect, another came first, its outcome is unknown, or the service rejects it
+permanently. The official packages raise exceptions of many classes for these; here they become one
+of four words. Error texts contain only status, error code and host: the messages of the packages
+may contain URLs with signatures.
 
     Container -> exception -> classify_error -> BlobResponse -> Granted, Refused, Unknown
                               ^^^^^^^^^^^^^^ this module

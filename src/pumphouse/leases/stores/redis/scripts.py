@@ -77,7 +77,7 @@ return bounded(KEYS[1], #names, names)
 """
 
 # Arguments: the group, the channel, then for each claim partition, etag before, new etag, owner,
-# successor, state and JSON. Renewals notify nobody.
+# successor, state and JSON. Renewals send no notification.
 _CLAIM = """
 local results, written = {}, string.format('%.0f', now())
 local function notify(partition, former, owner, successor, state)
