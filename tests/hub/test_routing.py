@@ -51,7 +51,7 @@ def test_every_key_has_one_partition(key: str, partitions: int) -> None:
 
 
 # The Python SDK's buffered producer takes Python's floored remainder where the service truncates,
-# and hashes code points where the service hashes UTF-8: these shares of keys go elsewhere.
+# and hashes code points where the service hashes UTF-8. These shares of keys have another partition.
 @pytest.mark.parametrize(
     ("alphabet", "partitions", "share"),
     [

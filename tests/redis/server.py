@@ -79,7 +79,7 @@ class RedisServer:
         return False
 
     def stop(self) -> None:
-        """Without a farewell, as when the machine loses power; the log of writes is on the disk."""
+        """Kill it, as a power failure would; the log of writes is on the disk."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(LIMIT_S)

@@ -1,7 +1,7 @@
 """A host of a soak in a process of its own: a real host of one API that records what it does.
 
 Its job is JSON on standard input. SIGTERM stops it. All checkpoints are manual: it writes one after
-some of its batches, in both forms, so that a crash repeats events; a clean move still repeats none.
+some of its batches, with or without an event. So a crash repeats events, and a clean move none.
 
 If a checkpoint is refused because the lease has expired by our own clock, it is written again
 without that check: the store must refuse it too if another host has taken over. Any other exception

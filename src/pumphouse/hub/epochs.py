@@ -1,8 +1,8 @@
 """The epoch rules: admit a new reader of a partition, refuse it, or evict the present ones.
 
 One partition of one consumer group is read either by a single reader with an epoch or by up to five
-readers without one, never by both kinds. The rules and the error texts are the service's, to the
-letter, because clients match on them. Our additions follow the service's sentences.
+readers without one, never by both kinds. The rules and the error texts are exactly those of the
+service, because clients match on them. Our additions follow the service's sentences.
 
     newcomer        present            decision
     epoch e2        no reader          admit

@@ -210,7 +210,7 @@ class Situation:
 class Choice:
     """Rows to write."""
 
-    claims: tuple[Ownership, ...] = ()  # ours once granted
+    claims: tuple[Ownership, ...] = ()  # ours after the grant
     nominations: tuple[Ownership, ...] = ()  # ours after a hand-over, or after the deadline
     returns: tuple[Ownership, ...] = ()  # rows in our name that we do not hold and cannot keep
 

@@ -13,7 +13,7 @@
            -> Processor.partitions       -> PartitionClient -> your own tasks
               ^^^^^^^^^ this module
 
-Checkpoint inside the loop: once it has ended, the partition may have another owner. If `serve`
+Checkpoint inside the loop: after its end, the partition may have another owner. If `serve`
 raises, or returns early, only its partition is affected: the error is reported, and the partition
 is served again after a back-off. With `partitions()` your own tasks have to take care of that.
 """
@@ -217,7 +217,7 @@ class Processor:
         self.engine.pause(partition)
 
     def resume(self, partition: str | None = None) -> None:
-        """Hand out batches again. A partition that poison has stopped is started again."""
+        """Deliver batches again. A partition that poison has stopped is started again."""
         self.engine.resume(partition)
 
     async def _close(self) -> None:

@@ -57,7 +57,7 @@ async def test_an_invalid_address_is_refused(
 async def test_the_cost_of_a_refusal_does_not_depend_on_the_number_of_hubs(
     hub: EmbeddedHub, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client may ask for thousands of hubs that do not exist, and a namespace have as many."""
+    """A client may request thousands of unknown hubs of a namespace with thousands of hubs."""
     for number in range(20):
         hub.create_hub(f"other-{number}", 1)
     peer = await connect()

@@ -97,8 +97,8 @@ async def check_round_trip(
 
 
 async def test_the_official_client_sends_and_receives(hub: EmbeddedHub) -> None:
-    """One after the other: the asyncio client blocks the event loop, which the hub shares with it,
-    and the other one waits for its handshake for one second only."""
+    """The clients run one after the other. The asyncio client blocks the event loop of the hub, and
+    the blocking client waits for its handshake for one second only."""
     # More than aiohttp accepts in one message, so it must be split.
     content = [b"%d" % number + b"x" * 900_000 for number in range(6)]
     for sdk_name in ("sync", "aio"):

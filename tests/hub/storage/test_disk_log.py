@@ -241,7 +241,7 @@ async def test_a_directory_with_the_name_of_a_segment_is_ignored(store: LogDirec
 
 @pytest.mark.usefixtures("small_segments")
 async def test_the_index_of_another_segment_is_not_used(store: LogDirectory) -> None:
-    """Not even if both have the same size."""
+    """An index of the same size is not used either."""
     log = store.open()
     for _ in range(100):
         assert await append(log, [bytes(600)] * 3) is None
@@ -260,7 +260,7 @@ async def test_the_index_of_another_segment_is_not_used(store: LogDirectory) -> 
 
 
 async def test_a_truncated_segment_does_not_affect_its_successor(store: LogDirectory) -> None:
-    """Both have the same name: the deletion of the first must not remove the second."""
+    """Both segments have the same name. Deleting the first must not remove the second."""
     log = store.open()
     await fill(log, 2)
     await store.settle()
@@ -274,7 +274,7 @@ async def test_a_truncated_segment_does_not_affect_its_successor(store: LogDirec
 
 
 async def test_a_file_deleted_and_written_again_exists(store: LogDirectory) -> None:
-    """In this order, also if the writer gets both jobs at once."""
+    """The order is kept, also if the writer gets both jobs at once."""
     busy = threading.Event()
     store.writer.put(FileTask(lambda: [busy.wait(10)].clear(), lambda error: None))
     segment = create_segment(store.path, FileHead(HUB, 0, 0, 0, 0), 1000)

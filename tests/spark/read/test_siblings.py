@@ -70,7 +70,7 @@ def test_a_later_task_has_a_lower_epoch_and_a_later_attempt_or_batch_a_higher_on
     assert task_epoch(0, 0, -5, RNG) < BATCH_EPOCH  # the clocks of machines differ
 
 
-def test_chance_orders_the_tasks_of_a_batch_of_a_day() -> None:
+def test_chance_orders_the_tasks_of_a_batch_that_runs_for_a_day() -> None:
     epochs = {task_epoch(0, 0, 24 * HOURS_MS, RNG) for _ in range(50)}
     assert len(epochs) > 40
     assert max(epochs) < task_epoch(0, 0, 6 * HOURS_MS, RNG)

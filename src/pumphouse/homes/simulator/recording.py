@@ -4,7 +4,7 @@
                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
 A row that cannot be understood is skipped and counted by the column that is wrong, with the first
-examples: a log of real sensors contains lines that no program understands.
+examples, because logs of real sensors contain damaged lines.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pumphouse.simulation.invariants.records import PartitionRecord, TermRecord
 from pumphouse.simulation.loop import HostProcess
 
 DRIFT_MAX = 0.0001  # of a host's clock, as in the fault profiles
-LAST_WRITE_S = 1.0  # a host with less time left may not manage a last checkpoint
+LAST_WRITE_S = 1.0  # a host with less time left may have no time for a last checkpoint
 
 
 class RowChecks(FleetState):
