@@ -76,6 +76,7 @@ INSIDE: dict[str, dict[str, str]] = {
         "lag": ". versions",
         "tenancy": ". driver lag",
         "versions": ". driver write",
+        "several_hubs": ". driver",
     },
     "homes": {
         "simulator": ".",
@@ -115,7 +116,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     spark.planner spark.driver.batch_size spark.positions spark.options spark.catalogue
     spark.option_values spark.driver.filters
     spark.lag.known_positions spark.deduplication spark.advice spark.generation
-    spark.tenancy.journal
+    spark.tenancy.journal spark.several_hubs.selection spark.several_hubs.sources
     spark.tenancy.states spark.tenancy.options homes.schema homes.simulator.sensors
     homes.simulator.people homes.simulator.incidents homes.simulator.incident_values
     homes.simulator.reading_faults homes.simulator.record_encoding

@@ -35,7 +35,9 @@ class DefaultSource(DataSource):
         return "eventhubs"
 
     def schema(self) -> str:
-        return SCHEMA
+        from pumphouse.spark.several_hubs.selection import reads_several
+
+        return f"{SCHEMA}, hub string" if reads_several(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from pumphouse.spark.source import batch_reader

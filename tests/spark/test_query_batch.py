@@ -140,3 +140,18 @@ def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
             assert frame.rdd.getNumPartitions() == (1 if enabled == "true" else 2)
         finally:
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_several_hubs_are_read_and_a_filter_selects_hubs(spark: SparkSession, hub: Hub) -> None:
+    hub.embedded.create_hub("doors", 2)
+    Hub(hub.embedded, "doors").send(*numbered(3))
+    hub.send(*numbered(5))
+    frame = read(
+        spark, hub, connectionString=hub.embedded.connection_string(), name="doors,sensors"
+    )
+    assert frame.columns[-1] == "hub"
+    assert sorted((row[0], row[1]) for row in frame.groupBy("hub").count().collect()) == [
+        ("doors", 3), ("sensors", 5),
+    ]  # fmt: skip
+    hub.embedded.delete_hub("doors")  # not asked
+    assert frame.where("hub = 'sensors'").count() == 5

@@ -11,6 +11,7 @@ import pytest
 from pumphouse.clock import MovableClock
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
+from pumphouse.spark import lags as lags_of
 from pumphouse.spark.versions.features import LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.queries import FileSink, numbered, secret_key, stream
@@ -97,6 +98,32 @@ def test_a_new_partition_is_read(spark: SparkSession, hub: Hub, tmp_path: Path) 
     hub.embedded.grow_hub("sensors", 6)
     hub.send("new", partition="5")
     assert sink.drain() == ["new"]
+
+
+def test_a_query_of_one_hub_goes_on_with_several(
+    spark: SparkSession, hub: Hub, tmp_path: Path
+) -> None:
+    hub.send("first")
+    sink = FileSink(stream(spark, hub, **EARLIEST).select("body"), tmp_path)
+    assert sink.drain() == ["first"]
+    sink.query.stop()
+    hub.embedded.create_hub("doors", 2)
+    Hub(hub.embedded, "doors").send("open")
+    namespace = {
+        "connectionString": hub.embedded.connection_string(),
+        "namePattern": "sens.*|doors",
+    }
+    for trigger in ({"availableNow": True}, {}):
+        frame = stream(spark, hub, **namespace).selectExpr(
+            "cast(concat(hub, ' ', body) as binary) as body"
+        )
+        sink = FileSink(frame, tmp_path, **trigger)
+        hub.send("second")
+        if trigger:
+            assert sink.query.awaitTermination(120)
+    assert sink.drain() == ["doors open", "first", "sensors second", "sensors second"]
+    lags = [(lag.hub, lag.events) for lag in lags_of(spark) if lag.query == sink.query.id]
+    assert sorted(lags) == [("doors", 0), ("sensors", 0)]
 
 
 def test_a_checkpoint_of_the_scala_connector_is_continued(

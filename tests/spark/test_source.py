@@ -113,7 +113,7 @@ def test_a_host_that_accepts_a_connection_and_sends_nothing_times_out(hub: Hub) 
         with pytest.raises(PumphouseError, match=reason):
             write(hub, two_rows(), **options)
         with pytest.raises(PumphouseError, match=r"did not open the connection in 0\.3 s"):
-            connect(StreamReader(options_for(hub, **options), SCHEMA).options.identity)
+            connect(StreamReader(options_for(hub, **options), SCHEMA).sources.common.identity)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_events_are_removed_while_a_task_reads(
 
 def test_a_task_reads_the_spans_before_and_after_removed_events(hub: Hub) -> None:
     """Events 64 to 95 had arrived, and were not yet in a batch, when 96 was missing."""
-    options = StreamReader(options_for(hub, failOnDataLoss="false"), SCHEMA).options
+    options = StreamReader(options_for(hub, failOnDataLoss="false"), SCHEMA).sources.common
     task = make_task(options, ColumnSelection(("body",)), (), None, None)
     piece = SpanProgress(Span("0", 0, 200))
     piece.next = 64

@@ -82,7 +82,19 @@ CATALOGUE = (
         side=BOTH,
         help="host name of the namespace, instead of a connection string",
     ),
-    Option("name", "text", side=BOTH, help="the hub, if connectionString has no EntityPath"),
+    Option(
+        "name",
+        "text",
+        side=BOTH,
+        help="the hub, if connectionString has no EntityPath; for reading also several: `a,b`, see "
+        "[Several hubs](#several-hubs)",
+    ),
+    Option(
+        "namePattern",
+        "text",
+        help="read the hubs whose whole name matches this regular expression, see "
+        "[Several hubs](#several-hubs)",
+    ),
     Option(
         "sharedAccessKeyName",
         "text",

@@ -59,6 +59,11 @@ def from_json(hub: str, offset: str | Mapping[str, Any]) -> dict[str, int]:
     try:
         journal = json.loads(offset) if isinstance(offset, str) else offset
         hubs = {str(name).lower(): offsets for name, offsets in journal.items()}
+        if len(names := hubs_in(journal)) > 1:
+            raise OptionError(
+                f"the checkpoint is of a query that reads {', '.join(names)}; set "
+                f"name={','.join(names)} as before, or use another checkpointLocation"
+            )
         if hub.lower() not in hubs:
             raise OptionError(
                 f"the checkpoint is of hub {', '.join(map(str, journal)) or '(none)'}, and the "
@@ -91,6 +96,37 @@ def start_of_batch(
     if START_KEY not in fields or start == end:
         return from_json(hub, start)
     return {str(name): int(number) for name, number in fields[START_KEY].items()}
+
+
+# -- several hubs ---------------------------------------------------------------------------------
+
+# A query of several hubs journals them side by side. What a journal has besides the hub (keys with
+# an @) has the hub after a slash: {"a": {"0": 120}, "b": {"0": 7}, "@hub/a": {…}, "@hub/b": {…}}
+
+
+def hubs_in(offset: Mapping[str, Any]) -> list[str]:
+    """The hubs of an offset."""
+    return [name for name in offset if not name.startswith("@")]
+
+
+def join_hubs(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """One offset out of those of several hubs."""
+    joined = {hub: part[hub] for hub, part in parts.items()}
+    for hub, part in parts.items():
+        joined |= {f"{key}/{hub}": value for key, value in part.items() if key.startswith("@")}
+    return joined
+
+
+def part_of_hub(offset: Mapping[str, Any], hub: str) -> dict[str, Any]:
+    """The offset of one hub. It has no partitions if the offset does not have the hub."""
+    names = {name.lower(): name for name in hubs_in(offset)}
+    part: dict[str, Any] = {hub: offset.get(names.get(hub.lower(), hub), {})}
+    for key, value in offset.items():
+        kind, slash, of_hub = key.partition("/")
+        is_own = of_hub.lower() == hub.lower() if slash else [*names] == [hub.lower()]
+        if kind.startswith("@") and is_own:
+            part[kind] = value
+    return part
 
 
 # -- the ends of a partition ----------------------------------------------------------------------

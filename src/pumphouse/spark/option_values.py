@@ -11,7 +11,7 @@ Option names may be in upper or lower case. The Scala connector's prefix `eventh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from pumphouse.errors import OptionError
@@ -59,7 +59,7 @@ class OptionValues:
             if option is not None:
                 self._set(option.name, str(value))
             else:
-                self._spark_options[written.strip().lower().removeprefix(PREFIX)] = str(value)
+                self._spark_options[normal_name(written)] = str(value)
 
     def _set(self, name: str, value: str) -> None:
         if self._given.setdefault(name, value) != value:
@@ -119,17 +119,24 @@ class OptionValues:
         read = read_timestamp if kind == "timestamp" else read_position
         return read(name, text, now_ms)
 
-    def positions(self, name: str, hub: str, now_ms: int) -> dict[str, Position]:
+    def positions(
+        self, name: str, hub: str, now_ms: int, hubs: Sequence[str] | None = None
+    ) -> dict[str, Position]:
         text = self.text(name)
-        return read_positions(name, text, hub, now_ms) if text else {}
+        return read_positions(name, text, hub, now_ms, hubs) if text else {}
 
 
 # -- names ----------------------------------------------------------------------------------------
 
 
+def normal_name(written: str) -> str:
+    """The name of an option in lower case, without the prefix."""
+    return written.strip().lower().removeprefix(PREFIX)
+
+
 def find_option(written: str, side: str) -> Option | None:
     """The option of this name; None for an option of Spark itself; OptionError if unknown."""
-    name = written.strip().lower().removeprefix(PREFIX)
+    name = normal_name(written)
     if name in SPARK_OPTIONS:
         return None
     if name in REMOVED_BY_NAME:
@@ -152,7 +159,7 @@ def check_no_secret(written: str, value: str) -> None:
             "a connection string is given as the name of an option: use "
             "option('connectionString', ...)"
         )
-    name = written.strip().lower().removeprefix(PREFIX)
+    name = normal_name(written)
     if name in BY_NAME and BY_NAME[name].kind == "secret":
         return
     if _SECRET.search(value):

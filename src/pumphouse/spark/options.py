@@ -11,7 +11,7 @@ that names the option.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pumphouse.client.base import ConnectionString, RetryOptions, parse_connection_string
@@ -125,12 +125,13 @@ def read_source(
     streaming: bool,
     now_ms: int,
     environment: Mapping[str, str] | None = None,
+    hubs: Sequence[str] | None = None,
 ) -> SourceOptions:
-    """The options of a query that reads."""
+    """The options of a query that reads; `hubs` are all hubs of a query of several."""
     values, case = OptionValues(given, READ, environment), STREAM if streaming else BATCH
     identity = read_identity(values)
-    starts = values.positions("startingPositions", identity.hub, now_ms)
-    ends = values.positions("endingPositions", identity.hub, now_ms)
+    starts = values.positions("startingPositions", identity.hub, now_ms, hubs)
+    ends = values.positions("endingPositions", identity.hub, now_ms, hubs)
     start = read_start(values, case, now_ms)
     end = values.position("endingPosition", now_ms)
     if streaming and (end is not None or ends):
@@ -200,6 +201,8 @@ def read_sink(
 def read_identity(values: OptionValues) -> HubIdentity:
     connection = read_connection(values)
     hub = values.text("name") or connection.hub
+    if "," in hub:
+        raise OptionError(f"name={hub} names several hubs: a query reads them, but writes to one")
     if connection.hub and hub.lower() != connection.hub.lower():
         raise OptionError(
             f"the hub is named twice: name={hub}, and EntityPath={connection.hub} in "

@@ -161,6 +161,27 @@ def plan_batch_query(
     return start, end
 
 
+class TriggerDelay:
+    """Delays a batch until `minEventsPerTrigger` events wait, or for `maxTriggerDelay`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._since_s: float | None = None
+
+    def waits(self, count: int, now_s: float) -> bool:
+        """Whether to delay a batch while `count` events wait."""
+        events_min = self.limits.events_min
+        if events_min is None or count >= events_min or count == 0:
+            self._since_s = None
+            return False
+        if self._since_s is None:
+            self._since_s = now_s
+        if now_s - self._since_s < self.limits.delay_max_s:
+            return True
+        self._since_s = None
+        return False
+
+
 # -- the planner of a stream ----------------------------------------------------------------------
 
 
@@ -177,7 +198,7 @@ class Planner:
         self._pin = False  # the initial positions must be journalled before anything is read
         self._late: dict[str, Position] = {}  # start positions of partitions that did not respond
         self._target: dict[str, int] | None = None  # the end of a run with AvailableNow
-        self._waiting_since_s: float | None = None  # for minEventsPerTrigger
+        self._delay = TriggerDelay(options.limits)
 
     def initial_offsets(self, snapshot: HubSnapshot, now_ms: int) -> dict[str, int]:
         """Where a query without a checkpoint starts. The same at every call."""
@@ -242,7 +263,7 @@ class Planner:
         ends = self.newest_ends(snapshot)
         if self._target is not None:
             ends = {name: min(number, self._target.get(name, 0)) for name, number in ends.items()}
-        elif not everything and self._waits_for_more(begin, ends, now_s):
+        elif not everything and self._delay.waits(sum(backlog(begin, ends).values()), now_s):
             return dict(start)
         if not everything:
             # Spark journals the start of a new partition before a batch reads it: after a crash
@@ -304,22 +325,13 @@ class Planner:
         states = partitions_to_read(snapshot, self.options.partitions)
         return {name: latest(state) for name, state in states.items()}
 
-    def _waits_for_more(self, start: Offsets, ends: Offsets, now_s: float) -> bool:
-        """Whether to delay the batch until there are `minEventsPerTrigger` events.
-
-        The delay ends after `maxTriggerDelay`.
-        """
-        events_min = self.options.limits.events_min
-        count = sum(backlog(start, ends).values())
-        if events_min is None or count >= events_min or count == 0:
-            self._waiting_since_s = None
-            return False
-        if self._waiting_since_s is None:
-            self._waiting_since_s = now_s
-        if now_s - self._waiting_since_s < self.options.limits.delay_max_s:
-            return True
-        self._waiting_since_s = None
-        return False
+    def waiting(self, start: Offsets, snapshot: HubSnapshot) -> int:
+        """How many events wait after `start`; in a run that ends, only those that it reads."""
+        ends = self.newest_ends(snapshot)
+        if self._target is not None:
+            ends = {name: min(number, self._target.get(name, 0)) for name, number in ends.items()}
+        firsts = {name: earliest(state) for name, state in snapshot.partitions.items()}
+        return sum(max(0, ends[name] - start.get(name, firsts[name])) for name in ends)
 
     def end_at_newest(self, snapshot: HubSnapshot) -> None:
         """End the run at what the hub holds now."""

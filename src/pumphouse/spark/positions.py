@@ -10,6 +10,7 @@ and a position for each of some partitions:
 
     {"0": "earliest", "1": {"seqNo": 120}}
     {"{\"ehName\":\"sensors\",\"partitionId\":0}": {"offset": "-1", "seqNo": -1, ...}}
+    {"sensors": {"0": "earliest"}, "doors": {"0": "latest"}}        (of a query of several hubs)
 
     option -> read_position, read_positions -> Position -> planner
               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
@@ -18,7 +19,7 @@ and a position for each of some partitions:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -134,15 +135,47 @@ def from_offset(offset: str, inclusive: bool) -> Position:
     return Position("offset", offset, inclusive)
 
 
-def read_positions(option: str, text: str, hub: str, now_ms: int) -> dict[str, Position]:
-    """Positions by partition."""
+def read_positions(
+    option: str, text: str, hub: str, now_ms: int, hubs: Sequence[str] | None = None
+) -> dict[str, Position]:
+    """Positions by partition. If the query reads several `hubs`, those of this hub."""
     fields = load_json(option, text)
     if not isinstance(fields, dict):
         raise invalid_position(option, text)
+    if hubs is not None:
+        fields = entries_of_hub(option, fields, hub, hubs)
     return {
         partition_of(option, str(key), hub): position_from_json(option, value, now_ms)
         for key, value in fields.items()
     }
+
+
+def entries_of_hub(
+    option: str, fields: Mapping[str, Any], hub: str, hubs: Sequence[str]
+) -> dict[str, Any]:
+    """The entries of one hub: {"a": {"0": 120}}, or keys in the form of the Scala connector.
+
+    A key that is a number is a partition of every hub. Without `hubs` any hub may be named.
+    """
+    entries: dict[str, Any] = {}
+    for key, value in fields.items():
+        is_scala = key.lstrip().startswith("{")
+        if is_scala:
+            parts = {str(name).lower(): part for name, part in load_json(option, key).items()}
+            named, entry = str(parts.get("ehname", hub)), {key: value}
+        elif key.strip().isdecimal():
+            named, entry = hub, {key: value}
+        else:
+            named, entry = key, value
+        if hubs and named.lower() not in [each.lower() for each in hubs]:
+            raise OptionError(
+                f"{option} is for hub {named}, but the query reads {', '.join(hubs)}; correct it"
+            )
+        if not isinstance(entry, dict):
+            raise invalid_position(option, json.dumps(fields))
+        if named.lower() == hub.lower():
+            entries |= entry
+    return entries
 
 
 def position_from_json(option: str, value: Any, now_ms: int) -> Position:

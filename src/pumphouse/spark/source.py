@@ -4,8 +4,8 @@ Spark makes two of each reader: one plans in a process of the driver, the other 
 sent to the tasks. So nothing is opened before Spark first calls a method that plans, and a task
 receives everything it needs in its `TaskPartition`.
 
-    Spark -> StreamReader -> SourceDriver -> TaskPartition -> read_task
-    Spark -> BatchReader  -> Planner      -> TaskPartition -> read_task
+    Spark -> StreamReader -> SourceDriver     -> TaskPartition -> read_task
+    Spark -> BatchReader  -> plan_batch_tasks -> TaskPartition -> read_task
              ^^^^^^^^^^^ this module
 """
 
@@ -25,23 +25,18 @@ from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
 from pumphouse.leases.store_url import parse_store_url
-from pumphouse.spark.driver.all_partitions import make_tasks
-from pumphouse.spark.driver.base import (
-    ColumnSelection,
-    SourceDriver,
-    TaskPartition,
-    planned_hub,
-    run_epoch,
-)
-from pumphouse.spark.driver.filters import NO_BOUNDS, narrow, read_filters
-from pumphouse.spark.driver.hub_state import HubState
+from pumphouse.spark.driver.base import ColumnSelection, SourceDriver, TaskPartition
+from pumphouse.spark.driver.batch_query import plan_batch_tasks
+from pumphouse.spark.driver.filters import NO_BOUNDS, read_filters
 from pumphouse.spark.driver.secrets import Environment, resolve_options
 from pumphouse.spark.driver_factory import open_driver
-from pumphouse.spark.options import SourceOptions, read_source
-from pumphouse.spark.planner import Planner, plan_batch_query
+from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.read.columns import check_columns, required_columns
 from pumphouse.spark.read.plugins import find_plugin
 from pumphouse.spark.read.task import read_task
+from pumphouse.spark.several_hubs.calls import call_each
+from pumphouse.spark.several_hubs.listing import options_of_hubs
+from pumphouse.spark.several_hubs.sources import read_sources
 from pumphouse.spark.versions.features import SHARING, require
 from pumphouse.spark.versions.streams import StreamCalls
 from pumphouse.spark.worker import end_quietly_without_consumer, is_main
@@ -57,28 +52,22 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
-        self.options = read_source(
+        self.sources = read_sources(
             resolve_options(option_texts),
             streaming=False,
             now_ms=now_ms(SystemClock()),
             environment=Environment(),
         )
-        find_plugin(self.options.reading.metric_plugin)
+        find_plugin(self.sources.common.reading.metric_plugin)
         self.bounds = NO_BOUNDS
 
     def partitions(self) -> Sequence[InputPartition]:
-        epoch = run_epoch() if self.options.reading.exclusive else None
-        hub_state = HubState(self.options, epoch=epoch)
-        try:
-            snapshot = hub_state.refresh()
-            planner = Planner(self.options, hub_state.resolve, log.warning)
-            planner.check_position_options(snapshot)
-            start, end = plan_batch_query(self.options, snapshot, hub_state.resolve)
-            start, end = narrow(self.bounds, start, end, snapshot, hub_state.resolve)
-            spans = planner.plan_spans(start, end, snapshot)
-        finally:
-            hub_state.close()
-        return make_tasks(self.options, self.columns, spans, epoch, planned=planned_hub(snapshot))
+        options = options_of_hubs(self.sources)
+        hubs = [hub for hub in options if self.bounds.includes_hub(hub)]
+        tasks = call_each(
+            hubs, lambda hub: plan_batch_tasks(options[hub], self.columns, self.bounds)
+        )
+        return [task for of_hub in tasks.values() for task in of_hub]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task_partition(partition)
@@ -109,26 +98,27 @@ class StreamReader(StreamCalls):
 
     def __init__(self, option_texts: dict[str, str], schema: StructType) -> None:
         self.columns = ColumnSelection(check_columns(schema), required_columns(schema))
-        self.options = read_source(
+        self.sources = read_sources(
             resolve_options(option_texts),
             streaming=True,
             now_ms=now_ms(SystemClock()),
             environment=Environment(),
         )
-        if self.options.tenancy is not None:
-            require(SHARING, f"assignment={self.options.tenancy.assignment}")
-        for store in filter(None, (self.options.store, tenancy_store(self.options))):
+        self.options = common = self.sources.common
+        if common.tenancy is not None:
+            require(SHARING, f"assignment={common.tenancy.assignment}")
+        for store in filter(None, (common.store, tenancy_store(common))):
             parse_store_url(store)  # raises if the address of a store is invalid
-        find_plugin(self.options.reading.metric_plugin)
+        find_plugin(common.reading.metric_plugin)
         self._driver: SourceDriver | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"columns": self.columns, "options": self.options, "_driver": None}
+        return {**vars(self), "_driver": None}
 
     @property
     def driver(self) -> SourceDriver:
         if self._driver is None:
-            self._driver = open_driver(self.options)
+            self._driver = open_driver(self.sources)
             stop_on_sigterm()
         return self._driver
 

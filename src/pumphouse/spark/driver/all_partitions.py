@@ -95,6 +95,10 @@ class AllPartitionsDriver:
         self.run.size.planned(journal, count_events(offsets, end), now_s)
         return journal
 
+    def waiting(self, start: Offset) -> int:
+        snapshot = self.run.refresh(blocks=self._ends)
+        return self.run.planner.waiting(from_json(self.run.hub, start), snapshot) if snapshot else 0
+
     def report(self) -> Offset:
         return self.run.report()
 

@@ -88,6 +88,9 @@ class SourceDriver(Protocol):
         `rows` is Spark's limit. With `everything` no limit applies.
         """
 
+    def waiting(self, start: Offset) -> int:
+        """How many events wait after `start`: about so many, to share a limit among hubs."""
+
     def report(self) -> Offset:
         """The newest events and the positions read, for the progress of the query."""
 

@@ -34,6 +34,10 @@ class Bounds:
     since_ms: int | None = None
     until_ms: int | None = None
     offset: str | None = None
+    hubs: frozenset[str] | None = None
+
+    def includes_hub(self, hub: str) -> bool:
+        return self.hubs is None or hub in self.hubs
 
     def within(self, other: Bounds) -> Bounds:
         """The bounds of rows that are within both."""
@@ -44,6 +48,7 @@ class Bounds:
             both(max, self.since_ms, other.since_ms),
             both(min, self.until_ms, other.until_ms),
             self.offset or other.offset,
+            intersection(self.hubs, other.hubs),
         )
 
 
@@ -78,8 +83,10 @@ def bounds_of(each: Any) -> Bounds:
         return NO_BOUNDS
     kind = type(each).__name__
     match column[0].lower():
+        case "hub":
+            return Bounds(hubs=equal_texts(kind, value))
         case "partition":
-            return partition_bounds(kind, value)
+            return Bounds(equal_texts(kind, value))
         case "sequencenumber":
             return sequence_bounds(kind, value)
         case "enqueuedtime":
@@ -89,12 +96,13 @@ def bounds_of(each: Any) -> Bounds:
     return NO_BOUNDS
 
 
-def partition_bounds(kind: str, value: Any) -> Bounds:
+def equal_texts(kind: str, value: Any) -> frozenset[str] | None:
+    """The texts to which a filter compares a column; None if it is of another kind."""
     if kind in ("EqualTo", "EqualNullSafe") and isinstance(value, str):
-        return Bounds(frozenset([value]))
+        return frozenset([value])
     if kind == "In":
-        return Bounds(frozenset(each for each in value if isinstance(each, str)))
-    return NO_BOUNDS
+        return frozenset(each for each in value if isinstance(each, str))
+    return None
 
 
 def sequence_bounds(kind: str, value: Any) -> Bounds:

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumphouse.spark.offsets import hubs_in, part_of_hub
+
 POSITIONS_KEY, UNAVAILABLE_KEY, TENANCY_KEY, READER_KEY, WAITING_KEY, ERROR_KEY = (
     "@positions",
     "@unavailable",
@@ -112,21 +114,25 @@ def progress_of_sources(progress: Mapping[str, Any]) -> list[SourceProgress]:
     for source in progress.get("sources", ()):
         end = parse_nested_json(source.get("endOffset"))
         latest = parse_nested_json(source.get("latestOffset"))
-        if end is None or latest is None or POSITIONS_KEY not in latest:
+        if end is None or latest is None:
             continue
-        for hub in (name for name in latest if not name.startswith("@")):
-            sources.append(
-                SourceProgress(
-                    hub,
-                    end=end.get(hub, {}),
-                    latest=latest[hub],
-                    positions=positions_from_json(latest[POSITIONS_KEY]),
-                    unavailable=tuple(latest.get(UNAVAILABLE_KEY, ())),
-                    epochs=epochs_in_offset(end),
-                    reader=next(iter(latest.get(READER_KEY, ())), ""),
-                )
-            )
+        for hub in hubs_in(latest):
+            part = part_of_hub(latest, hub)
+            if POSITIONS_KEY in part:
+                sources.append(progress_of_hub(hub, part_of_hub(end, hub), part))
     return sources
+
+
+def progress_of_hub(hub: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> SourceProgress:
+    return SourceProgress(
+        hub,
+        end=end[hub],
+        latest=latest[hub],
+        positions=positions_from_json(latest[POSITIONS_KEY]),
+        unavailable=tuple(latest.get(UNAVAILABLE_KEY, ())),
+        epochs=epochs_in_offset(end),
+        reader=next(iter(latest.get(READER_KEY, ())), ""),
+    )
 
 
 def reader_name(address: str, group: str) -> str:

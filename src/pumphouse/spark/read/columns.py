@@ -6,6 +6,9 @@ give a schema with fewer columns: the others are then neither decoded nor copied
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -16,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pumphouse.client.bulk import TYPES as ARROW_TYPES
 from pumphouse.errors import OptionError
 
 TEXT_MAP = MapType(StringType(), StringType())
@@ -31,8 +35,12 @@ TYPES: dict[str, DataType] = {
     "systemProperties": TEXT_MAP,
 }
 
+# The hub of an event. A query of several hubs has it; another one if its schema names it.
+HUB = "hub"
+ALL_TYPES: dict[str, DataType] = {**TYPES, HUB: StringType()}
+
 # Every event has these; a schema may declare them NOT NULL.
-NEVER_NULL = ("body", "partition", "offset", "sequenceNumber", "enqueuedTime")
+NEVER_NULL = ("body", "partition", "offset", "sequenceNumber", "enqueuedTime", HUB)
 
 
 def check_columns(schema: StructType) -> tuple[str, ...]:
@@ -40,9 +48,11 @@ def check_columns(schema: StructType) -> tuple[str, ...]:
     if twice := [name for name in schema.names if schema.names.count(name) > 1]:
         raise OptionError(f"the schema names the column {twice[0]} twice")
     for field in schema.fields:
-        known = TYPES.get(field.name)
+        known = ALL_TYPES.get(field.name)
         if known is None:
-            raise OptionError(f"the source has no column {field.name!r}; it has {', '.join(TYPES)}")
+            raise OptionError(
+                f"the source has no column {field.name!r}; it has {', '.join(ALL_TYPES)}"
+            )
         if field.dataType != known:
             raise OptionError(
                 f"the column {field.name} is {known.simpleString()}, and the schema has "
@@ -58,3 +68,29 @@ def check_columns(schema: StructType) -> tuple[str, ...]:
 def required_columns(schema: StructType) -> tuple[str, ...]:
     """The columns that the schema declares NOT NULL: Spark expects the same of record batches."""
     return tuple(column.name for column in schema.fields if not column.nullable)
+
+
+def batch_converter(
+    columns: tuple[str, ...], read: tuple[str, ...], *, required: tuple[str, ...], hub: str
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Converts batches of the columns `read` to the schema of the query.
+
+    Columns that were not read are null. The column `hub` is the name of the hub in every row.
+    """
+    if columns == read and not required:
+        return lambda batch: batch
+    types = {**ARROW_TYPES, HUB: pa.string()}
+    schema = pa.schema([pa.field(name, types[name], name not in required) for name in columns])
+
+    def column(batch: pa.RecordBatch, name: str) -> pa.Array:
+        if name == HUB:
+            return pa.repeat(pa.scalar(hub), batch.num_rows)
+        if name in read:
+            return batch.column(read.index(name))
+        return pa.nulls(batch.num_rows, types[name])
+
+    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [column(batch, name) for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return convert

@@ -19,7 +19,6 @@ from random import Random
 import pyarrow as pa
 
 from pumphouse.client.bulk import (
-    TYPES,
     EventsGone,
     RangeOptions,
     RangeTimeout,
@@ -35,6 +34,7 @@ from pumphouse.spark.offsets import DataLoss, Span
 from pumphouse.spark.options import HubIdentity, ReadOptions
 from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.process_log import describe_process
+from pumphouse.spark.read.columns import HUB, batch_converter
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.read.parallel import read_in_parallel
 from pumphouse.spark.read.plugins import call_plugin
@@ -131,7 +131,10 @@ class SpanReader:
             epoch=self.task.epochs.get(self.span.partition, options.epoch),
             receiver_name=self.origin.reader_name(self.task.name) or None,
         )
-        convert = batch_converter(self.task, options.columns)
+        task = self.task
+        convert = batch_converter(
+            task.columns, options.columns, required=task.required, hub=task.identity.hub
+        )
         with closing(read_span(self.task, self.span, options, self.origin.attempt)) as batches:
             while (batch := self.next_timed(batches)) is not None:
                 if self.is_of_another_hub(batch):
@@ -346,6 +349,7 @@ def report_recreated(task: Task, span: Span, first: int) -> None:
 def range_options(task: Task) -> RangeOptions:
     reading = task.reading
     left_out = {
+        HUB,
         *(() if reading.properties else ("properties",)),
         *(() if reading.system_properties else ("systemProperties",)),
     }
@@ -362,27 +366,6 @@ def range_options(task: Task) -> RangeOptions:
         batch_bytes=reading.batch_bytes,
         deadline_s=min(timeout_s, reading.silent_max_s or timeout_s),
     )
-
-
-def batch_converter(
-    task: Task, read: tuple[str, ...]
-) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Converts batches to the schema of the query; columns that were not read are null."""
-    if task.columns == read and not task.required:
-        return lambda batch: batch
-    schema = pa.schema(
-        [pa.field(name, TYPES[name], name not in task.required) for name in task.columns]
-    )
-
-    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
-        present = dict(zip(read, batch.columns, strict=True))
-        columns = [
-            present[name] if name in present else pa.nulls(batch.num_rows, TYPES[name])
-            for name in task.columns
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    return convert
 
 
 # -- evictions -------------------------------------------------------------------------------------

@@ -120,6 +120,15 @@ class TenantDriver:
         )
         return TaskPartition(replace(task, epochs=epochs, evictions=host.evictions))
 
+    def waiting(self, start: Offset) -> int:
+        """Of the partitions in the journal. One more, for a partition that was claimed since."""
+        snapshot = self.run.refresh(blocks=self._ends)
+        if snapshot is None:
+            return 0
+        ends = from_offset(self.run.hub, start).ends
+        owned = {name: state for name, state in snapshot.partitions.items() if name in ends}
+        return 1 + self.run.planner.waiting(ends, replace(snapshot, partitions=owned))
+
     def report(self) -> Offset:
         report = self.run.report()
         if self.host is None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from pumphouse.spark.offsets import hubs_in, part_of_hub
+
 
 def local_folder(location: str) -> Path | None:
     """The folder of a checkpointLocation; None if it is not on this machine."""
@@ -33,13 +35,20 @@ def is_committed(folder: Path, end: Mapping[str, Any]) -> bool:
         newest = max((int(path.name) for path in numbered_files(folder / "commits")), default=None)
         if newest is None:
             return False
-        return end in list(offsets_in((folder / "offsets" / str(newest)).read_text()))
+        offsets = offsets_in((folder / "offsets" / str(newest)).read_text())
+        return any(end in (offset, *parts_of(offset)) for offset in offsets)
     except OSError:
         return False
 
 
 def numbered_files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if path.name.isdecimal())
+
+
+def parts_of(offset: Any) -> Iterator[Any]:
+    """The offsets of single hubs in that of a query which reads several."""
+    hubs = hubs_in(offset) if isinstance(offset, Mapping) else ()
+    return (part_of_hub(offset, hub) for hub in hubs)
 
 
 def offsets_in(text: str) -> Iterator[Any]:

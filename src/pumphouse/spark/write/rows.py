@@ -26,7 +26,14 @@ BATCH_ROWS = 1000  # of a batch that is made of rows
 PARTITION_NAMES = ("partitionId", "partition")
 COLUMNS = ("body", *PARTITION_NAMES, "partitionKey", "properties")
 # Columns of rows that were read from a hub. The hub that gets the rows sets them again.
-SET_BY_THE_HUB = ("offset", "sequenceNumber", "enqueuedTime", "publisher", "systemProperties")
+SET_BY_THE_HUB = (
+    "offset",
+    "sequenceNumber",
+    "enqueuedTime",
+    "publisher",
+    "systemProperties",
+    "hub",
+)
 STANDARD_NAMES = {name.lower(): name for name in (*COLUMNS, *SET_BY_THE_HUB)}
 
 

@@ -1,0 +1,1 @@
+"""A query that reads several hubs of a namespace."""
