@@ -7,14 +7,21 @@ import os
 import sqlite3
 import tempfile
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from pumphouse.errors import OptionError, StoreError
 from pumphouse.leases.model import Checkpoint, claim, renew
-from pumphouse.leases.stores.sqlite.file import APPLICATION_ID, VERSION, _create_tables, open_file
+from pumphouse.leases.stores.sqlite.file import (
+    APPLICATION_ID,
+    VERSION,
+    _create_tables,
+    _prepare,
+    open_file,
+)
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from tests.leases.contract.calls import checkpoints, first, granted, rows
 from tests.leases.contract.stores import GROUP
@@ -171,6 +178,25 @@ def test_a_concurrent_creation_is_accepted(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         for _ in range(2):
             _create_tables(db, path)
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert not db.in_transaction
+
+
+def test_a_file_that_is_created_during_the_check_is_accepted(path: Path) -> None:
+    """Another process creates the tables after the first of the statements that look for them."""
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as db,
+        closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as other,
+    ):
+
+        def create(statement: str) -> None:
+            if "user_version" in statement:
+                db.set_trace_callback(None)
+                with suppress(sqlite3.OperationalError):  # it is locked, and would wait
+                    _create_tables(other, path)
+
+        db.set_trace_callback(create)
+        _prepare(db, path, time.monotonic() + 60)
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert not db.in_transaction
 

@@ -172,7 +172,7 @@ def _link_new(path: Path) -> None:
 
 def _prepare(db: sqlite3.Connection, path: Path, until: float) -> None:
     db.execute("PRAGMA trusted_schema = OFF")
-    if not _is_lease_file(db, path):
+    if not retry_while_locked(until, lambda: _has_tables(db, path)):
         retry_while_locked(until, lambda: _create_tables(db, path))
     _check_schema(db, path)
     if not _has_states(db):
@@ -187,6 +187,15 @@ def _prepare(db: sqlite3.Connection, path: Path, until: float) -> None:
         )
     # A granted lease must survive a power cut: its epoch may be in use.
     db.execute("PRAGMA synchronous = FULL")
+
+
+def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
+    """Look in one transaction: another process may create the tables meanwhile."""
+    db.execute("BEGIN")
+    try:
+        return _is_lease_file(db, path)
+    finally:
+        roll_back(db)
 
 
 def _is_lease_file(db: sqlite3.Connection, path: Path) -> bool:
