@@ -131,7 +131,7 @@ def test_a_second_pipeline_in_the_same_folder_is_refused(
         done = run(homes_hub.connection_string(), "--data", tmp_path)
     assert done.returncode == 2
     assert f"{tmp_path} is in use by another pipeline" in done.stderr
-    with locked_folder(tmp_path):  # who has left, has left it free
+    with locked_folder(tmp_path):  # the folder is free after the other pipeline has ended
         assert (tmp_path / ".lock").exists()
 
 

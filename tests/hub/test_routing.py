@@ -51,7 +51,8 @@ def test_every_key_has_one_partition(key: str, partitions: int) -> None:
 
 
 # The Python SDK's buffered producer takes Python's floored remainder where the service truncates,
-# and hashes code points where the service hashes UTF-8. These shares of keys have another partition.
+# and hashes code points where the service hashes UTF-8. Each share is that of the keys whose
+# partition differs.
 @pytest.mark.parametrize(
     ("alphabet", "partitions", "share"),
     [

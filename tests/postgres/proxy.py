@@ -1,4 +1,4 @@
-"""A TCP port in front of a database server, which can fall silent or refuse connections."""
+"""A TCP port in front of a database server, which can stop responding or refuse connections."""
 
 from __future__ import annotations
 

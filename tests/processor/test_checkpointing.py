@@ -37,7 +37,7 @@ def events(*sequences: int) -> list[Event]:
 # -- Progress -------------------------------------------------------------------------------------
 
 
-def test_in_its_handler_the_batch_in_hand_is_covered() -> None:
+def test_in_its_handler_the_current_batch_is_covered() -> None:
     progress, batch = Progress(), events(0, 1, 2)
     assert progress.covered() is None
     progress.begin(batch)
@@ -46,7 +46,7 @@ def test_in_its_handler_the_batch_in_hand_is_covered() -> None:
     assert progress.covered() is None, "handed out, and not handled"
 
 
-def test_while_an_exception_is_handled_the_batch_in_hand_is_not_covered() -> None:
+def test_while_an_exception_is_handled_the_current_batch_is_not_covered() -> None:
     progress = Progress()
     progress.mark_handled(events(0))
     progress.begin(events(1, 2))
@@ -65,7 +65,7 @@ def test_marking_again_marks_only_what_is_new() -> None:
     assert progress.handled == events(2)[0]
 
 
-def test_another_task_does_not_cover_the_batch_in_hand() -> None:
+def test_another_task_does_not_cover_the_current_batch() -> None:
     async def scenario() -> None:
         progress = Progress()
 

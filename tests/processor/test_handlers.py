@@ -132,7 +132,7 @@ def test_a_batch_is_retried_and_then_handled_one_by_one() -> None:
     run(scenario())
 
 
-def test_a_checkpoint_during_one_by_one_covers_only_the_event_in_hand() -> None:
+def test_a_checkpoint_during_one_by_one_covers_only_the_current_event() -> None:
     """I5: `checkpoint()` without an event never passes one that was not handled."""
     marks: list[tuple[int | None, int | None]] = []
 

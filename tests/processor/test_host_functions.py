@@ -160,7 +160,7 @@ def test_host_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("retried", [False, True])
-def test_a_stop_waits_for_the_event_in_hand_and_not_for_its_batch(retried: bool) -> None:
+def test_a_stop_waits_for_the_current_event_and_not_for_its_batch(retried: bool) -> None:
     async def scenario() -> None:
         called: list[bytes] = []
 

@@ -104,7 +104,7 @@ def test_a_partition_whose_loop_was_left_is_offered_again_behind_the_checkpoint(
     run(scenario())
 
 
-def test_the_batch_in_hand_is_finished_before_the_row_is_released() -> None:
+def test_the_current_batch_is_finished_before_the_row_is_released() -> None:
     """I2: a release waits for the loop to ask for the next batch."""
 
     async def scenario() -> None:

@@ -33,9 +33,9 @@ def close_checkpoints_what_was_handed_out(patch: Patch) -> None:
 def a_finally_block_checkpoints_the_failed_batch(patch: Patch) -> None:
     """The exception that leaves the user's loop is not noticed.
 
-    Two rules prevent it: a checkpoint while an exception is handled does not cover the batch in
-    hand, and a loop that is left ends at once. Both are broken here: the loop ends some time later,
-    as that of an asynchronous generator would.
+    Two rules prevent it: a checkpoint while an exception is handled does not cover the current
+    batch, and a loop that is left ends at once. Both are broken here: the loop ends some time
+    later, as that of an asynchronous generator would.
     """
 
     def covered(self: Progress) -> Event | None:
@@ -51,7 +51,7 @@ def a_finally_block_checkpoints_the_failed_batch(patch: Patch) -> None:
 
 
 @mutant("I5", face="functions")
-def an_event_in_hand_covers_its_batch(patch: Patch) -> None:
+def a_current_event_covers_its_batch(patch: Patch) -> None:
     """A checkpoint in `on_message` covers events behind its own."""
     original = Progress.begin
 

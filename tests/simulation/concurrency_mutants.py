@@ -38,7 +38,7 @@ def keys_are_ignored(patch: Patch) -> None:
 
 @mutant("I22", text="comes next", **KEYED)
 def a_key_continues_after_a_failed_event(patch: Patch) -> None:
-    """The events behind one that was left unhandled start while the partition drains."""
+    """While the partition drains, events start that follow an unhandled event of their key."""
 
     def end(self: KeyOrder, call: KeyedCall) -> None:
         self.running -= 1

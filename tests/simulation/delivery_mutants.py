@@ -68,7 +68,7 @@ LATE_WRITES: dict[str, Any] = {
 
 @mutant("I6", **LATE_WRITES)
 def a_stale_listing_after_a_refusal_is_trusted(patch: Patch) -> None:
-    """A writer takes an older checkpoint of its own for a move by hand."""
+    """A writer mistakes its own older checkpoint for one that an administrator has moved."""
     patch.setattr(checkpoints, "FORMER_MAX", 0)
 
 

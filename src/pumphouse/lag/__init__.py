@@ -1,1 +1,1 @@
-"""How far consumer groups are behind, observed from outside: what `pumphouse lag-exporter` runs."""
+"""The lag of consumer groups, from hub and store, for `pumphouse lag-exporter` and the scaler."""

@@ -110,7 +110,7 @@ def running(data: Path) -> Iterator[tuple[subprocess.Popen[str], str, int]]:
 async def send_until_killed(
     up: subprocess.Popen[str], connection: str, attack: Attack, rng: Random, log: Log
 ) -> None:
-    """Send events one after the other; kill the hub while one is on its way."""
+    """Send events one after the other; kill the hub while one is in flight."""
     kill_after = rng.randrange(5, 60)
     with suppress(PumphouseError, TimeoutError):
         async with open_client(connection, retry=NO_RETRIES) as client:

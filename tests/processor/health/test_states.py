@@ -49,7 +49,7 @@ def test_the_growth_and_its_time_are_bounds() -> None:
         assert seen.grows is grows
 
 
-def test_a_slow_batch_in_hand_keeps_the_trend() -> None:
+def test_a_slow_current_batch_keeps_the_trend() -> None:
     seen = trend(list(GROWING))
     seen.add(60.0, len(GROWING), 19.0, busy=True)
     assert seen.grows

@@ -1,7 +1,7 @@
 """The tables `alert_states` and `alert_traces`.
 
-`alert_states` has when an alert was recorded, and who acknowledged and closed it, when.
-`alert_traces` has the trace context of an alert whose reading had one.
+`alert_states` contains when an alert was recorded, acknowledged and closed, and by whom.
+`alert_traces` contains the trace context of an alert whose reading had one.
 
 An alert of an earlier version has no row until it is acknowledged or closed. An alert that the page
 shows before it is recorded may have its row first.

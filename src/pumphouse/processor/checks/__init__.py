@@ -1,1 +1,1 @@
-"""Checks of the hub: events that are gone, and failures that do not pass."""
+"""Checks of the hub: events that are gone, and permanent failures."""

@@ -3,8 +3,8 @@
     lease table -> OwnershipLog -> reporter
                    ^^^^^^^^^^^^ this module
 
-What this host gives up in good order is logged as INFO. A partition that it loses is a WARNING with
-the cause, and an error for `on_error`.
+A release and a hand-over are logged as INFO. A partition that the host loses is a WARNING with the
+cause, and an error for `on_error`.
 """
 
 from __future__ import annotations

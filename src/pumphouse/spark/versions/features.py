@@ -1,4 +1,4 @@
-"""What not every Spark 4 can do, and whether the installed one can.
+"""Features that some versions of Spark 4 lack, and whether the installed one has them.
 
 A feature is found by its name in PySpark, not by a version number: platforms add features to older
 versions. The table of docs/spark.md is made of these.
@@ -22,7 +22,7 @@ class SparkTooOld(PumphouseError):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that not every Spark 4 can do."""
+    """A feature that some versions of Spark 4 lack."""
 
     name: str  # as in docs/spark.md
     since: str  # the first version of PySpark

@@ -23,7 +23,7 @@ from pumphouse.leases.stores.postgres.connections import (
     interruptible,
 )
 
-# Silence this long may be a dead connection: ask the server.
+# After this time without a notification, the connection may be dead: check it.
 CHECK_S = 15.0
 
 
