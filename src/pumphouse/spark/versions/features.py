@@ -53,7 +53,7 @@ SHARING = Feature(
     "refused",
 )
 FILTERS = Feature(
-    "filters of batch queries narrow what is read",
+    "batch queries with filters read fewer events",
     "4.1",
     "pyspark.sql.datasource:DataSourceReader.pushFilters",
     "everything is read, and Spark filters it",
