@@ -105,7 +105,7 @@ class DataDirectoryError(PumphouseError):
 class ChangeNotStored(DataDirectoryError):
     """A change of hubs, consumer groups or access rules could not be written to the disk.
 
-    Nothing was changed; the hub goes on. If `disk_full`, free some space and retry. `description`
+    Nothing was changed; the hub continues. If `disk_full`, free some space and retry. `description`
     is the text for clients: it does not contain the path of the directory.
     """
 

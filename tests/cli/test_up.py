@@ -86,7 +86,7 @@ def test_metrics_and_health(program: Start) -> None:
 
 
 class SlowHub(EmbeddedHub):
-    """A hub that reads its data until it is told to start and, at the end, until it may stop."""
+    """A hub that reads its data until it may start and, at the end, until it may stop."""
 
     def __init__(self) -> None:
         super().__init__({"doors": 1})

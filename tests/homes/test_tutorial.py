@@ -14,7 +14,7 @@ from pumphouse.homes.pipeline import HUBS
 from pumphouse.hub.emulator_config import parse_config
 
 PAGE = (Path(__file__).parents[2] / "docs" / "homes.md").read_text()
-# A command may go on in the lines after a backslash.
+# A command may continue on the line after a backslash.
 LINES = re.findall(r"^pumphouse .*$", PAGE.replace("\\\n", " "), re.MULTILINE)
 
 

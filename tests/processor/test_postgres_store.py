@@ -48,7 +48,7 @@ async def test_partitions_move_without_waiting_for_an_interval(store: PostgresSt
         fleet.check_clean()
 
 
-async def test_lost_notifications_are_reported_and_polling_goes_on(
+async def test_lost_notifications_are_reported_and_polling_continues(
     store: PostgresStore, proxy: Proxy
 ) -> None:
     options = ProcessorOptions(interval_s=0.2, renew_s=1, lease_s=20)

@@ -417,7 +417,7 @@ class PartitionClient:
         return max_wait_s is not None and self._clock.monotonic() >= requested_s + max_wait_s
 
     async def _fenced_off(self) -> None:
-        """A later owner has stamped the checkpoint, or it was moved by hand: the row tells which.
+        """A later owner has stamped the checkpoint, or it was moved by hand: the row shows which.
 
         If the partition is still ours, a new pump starts from the checkpoint that is stored now.
         """

@@ -132,7 +132,7 @@ def epoch(number: int) -> Option:
 def test_a_higher_epoch_evicts_and_a_lower_one_is_refused(hub: EmbeddedHub) -> None:
     with connected(hub) as connection:
         reader(connection, EARLIEST, epoch(1))
-        # While it waits for the newcomer's attach, Proton hears that the other is detached.
+        # While it waits for the newcomer's attach, Proton learns that the other is detached.
         with pytest.raises(utils.LinkDetached) as evicted:
             reader(connection, EARLIEST, epoch(2))
         assert evicted.value.condition == "amqp:link:stolen"

@@ -87,7 +87,7 @@ class KeyOrderMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
     def handle_some(self, data: st.DataObject) -> None:
-        """A part of a call is marked as handled; the call goes on."""
+        """A part of a call is marked as handled; the call continues."""
         call = data.draw(st.sampled_from(self.calls))
         part = call.events[: data.draw(st.integers(0, len(call.events)))]
         self.order.mark_handled(part)

@@ -82,7 +82,7 @@ def test_limits_apply_to_the_first_batch_on_request(hub: Hub) -> None:
 
 
 def test_a_repeated_first_batch_starts_where_it_started_before(hub: Hub) -> None:
-    """Its start is a time that moves, and it is in no journal of Spark."""
+    """The newest position moves, and Spark journals no start for the first batch."""
     first = OldStream(hub, startingPosition="latest")
     initial = first.initialOffset()
     hub.send(*numbered(5), partition="0")

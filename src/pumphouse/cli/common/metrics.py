@@ -48,7 +48,7 @@ def not_ready_without_host() -> Iterator[None]:
 
 @contextmanager
 def checking_host(engine: Engine) -> Iterator[None]:
-    """Let /livez and /readyz say how a host is. It stays not ready after its end."""
+    """Add the checks of a host to /livez and /readyz. It stays not ready after its end."""
     from pumphouse.processor.health.host_health import HostHealth  # other commands need no host
 
     health = HostHealth(engine)

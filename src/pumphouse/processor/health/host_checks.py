@@ -1,6 +1,6 @@
 """The health checks of a host in the process of an application.
 
-    async with health_checks(processor):    # then /livez and /readyz of serve_health() tell
+    async with health_checks(processor):    # checked by /livez and /readyz of serve_health()
         await processor.run(serve)
 
 Processor, EventProcessorHost, FixedPartitionProcessor -> HostHealth -> CHECKS -> /livez, /readyz
@@ -34,7 +34,7 @@ class Host(Protocol):
 async def health_checks(
     host: Host, name: str = "host", clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[None]:
-    """Let /livez and /readyz of this process tell how a host is, also before and after it runs.
+    """Add the checks of a host to /livez and /readyz, also for the time before and after it runs.
 
     Several hosts in a process need several names. A `ProcessorGroup` needs no checks: it adds its
     own. /livez also fails while the event loop is blocked.

@@ -8,7 +8,7 @@
 
     ProcessorGroup -> one store, one client per hub -> Processor, EventProcessorHost, ...
     ^^^^^^^^^^^^^^ this module
-                   -> /livez, /readyz: one answer for all members
+                   -> /livez, /readyz: one result for all members
 
 Members start together: if one cannot start, none runs. If a member fails while it runs, the others
 are stopped and `run` raises its error. With `keep_going` the others continue; the process is then
@@ -52,7 +52,7 @@ class Member:
     processor: AnyProcessor
     serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     started: asyncio.Event = field(default_factory=asyncio.Event)
-    engine: Engine | None = None  # stays after the end, so that health can tell
+    engine: Engine | None = None  # stays after the end, for the health checks
     task: asyncio.Task[None] | None = None
 
     @property

@@ -41,7 +41,7 @@ def is_suspicious(batch: pa.RecordBatch, partition: str, planned: PlannedHub) ->
 
 
 def was_recreated(identity: HubIdentity, planned: PlannedHub) -> bool:
-    """Ask the hub whether it is another one now."""
+    """Whether the hub was re-created, by the creation time that it reports."""
 
     async def created_ms() -> int:
         async with asyncio.timeout(identity.operation_timeout_s), open_hub(identity) as client:

@@ -116,7 +116,7 @@ async def test_a_large_body_is_read(leases: BlobLeaseStore, raw: ContainerClient
 async def test_a_token_that_is_not_a_lease_id_is_never_sent(
     leases: BlobLeaseStore, raw: ContainerClient, token: str
 ) -> None:
-    """As the value of a header it would end the host, or add a header of its author."""
+    """In a header, such a token would stop the host, or add a header that its author has chosen."""
     blob = raw.get_blob_client("$Default/0")
     await blob.upload_blob(f'{{"Owner": "a", "Epoch": 3, "Token": "{token}"}}'.encode())
     await blob.acquire_lease(60)
