@@ -16,9 +16,9 @@ from pumphouse.homes.pipeline import (
     HUBS,
     LOCAL_FILES,
     STAGES,
+    Pipeline,
     PipelineOptions,
     check_hubs,
-    check_spark,
     locked_folder,
     spark_settings,
 )
@@ -52,13 +52,12 @@ async def test_check_hubs_raises_for_a_missing_hub(event_hub: EmbeddedHub) -> No
 
 
 @pytest.mark.lacks(STATE)
-def test_stages_with_state_name_the_version_that_they_need() -> None:
-    with pytest.raises(SparkTooOld, match=r"stage sift of the homes .* needs Spark 4\.1 or newer"):
-        check_spark(STAGES)
-
-
-def test_the_stage_record_needs_no_version() -> None:
-    check_spark(["record"])
+def test_a_pipeline_refuses_a_spark_that_is_too_old(tmp_path: Path) -> None:
+    gone = HomesNamespace("Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b")
+    pipeline = Pipeline(gone, PipelineOptions(tmp_path / "data"))
+    with pytest.raises(SparkTooOld, match=r"the homes pipeline .* needs Spark 4\.1 or newer, and"):
+        pipeline.run()
+    assert not (tmp_path / "data").exists()
 
 
 async def test_check_hubs_raises_without_a_server() -> None:

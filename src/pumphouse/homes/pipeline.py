@@ -48,7 +48,6 @@ HUBS = {
     "watch": (ACTIVITY_HUB, ALERTS_HUB),
     "record": (ACTIVITY_HUB, ALERTS_HUB),
 }
-STATEFUL_STAGES = ("sift", "watch")
 STATUS = "status.json"
 STATUS_EVERY_S = 1.0
 REPORT_EVERY_S = 5.0
@@ -97,7 +96,7 @@ class Pipeline:
 
     def run(self) -> None:
         """Run the stages until `stop`. Invalid options and unreachable hubs raise at once."""
-        check_spark(self.options.stages)
+        check_spark()
         with stopped_by_signals(self.stop):
             asyncio.run(check_hubs(self.namespace, self.options.stages))
             check_stores(self.options)
@@ -189,12 +188,11 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def check_spark(stages: Sequence[str]) -> None:
-    """SparkTooOld if Spark lacks what these stages need."""
+def check_spark() -> None:
+    """SparkTooOld if Spark lacks what the stages need."""
     from pumphouse.spark.versions.features import STATE, require
 
-    if stateful := [name for name in stages if name in STATEFUL_STAGES]:
-        require(STATE, f"stage {stateful[0]} of the homes pipeline (transformWithState)")
+    require(STATE, "the homes pipeline (transformWithState)")
 
 
 @contextmanager
