@@ -38,7 +38,9 @@ test-spark: setup ## run the Spark tests on a cluster, with Spark Connect, and w
 	.venv/bin/python -m pytest -m cluster $(PYTEST_ARGS) tests/spark tests/homes
 
 test-spark-versions: setup ## run the Spark tests on Spark 4.0, 4.1 and 4.2 (VERSIONS="4.0" chooses some)
+	@scripts/npm-ci
 	@scripts/java
+	@scripts/postgres
 	@scripts/spark-versions
 
 check: setup ## check formatting, lint, types, spelling and documentation

@@ -71,8 +71,17 @@ def test_a_limit_of_the_query_is_not_adapted(limits: Limits) -> None:
 def test_the_limit_of_a_partition_is_not_capped_by_a_default_of_the_trigger(hub: Hub) -> None:
     hub.send(*["x"] * 12_000, partition="0")
     with Run(hub, maxEventsPerPartition="11000", partitions="0") as run:
-        assert run.reader.getDefaultReadLimit().max_rows == NO_LIMIT  # type: ignore[attr-defined]
+        assert run.reader.driver.default_limit() == NO_LIMIT
         assert run.batch(NO_LIMIT) == {"0": 11_000}
+
+
+@pytest.mark.parametrize("limits", [{}, {"maxEventsPerTrigger": "10"}])
+def test_the_only_batch_of_a_run_has_no_limit(hub: Hub, limits: dict[str, str]) -> None:
+    hub.send(*["x"] * 12_000, partition="0")
+    with Run(hub, partitions="0", **limits) as run:
+        start = run.reader.initialOffset()
+        end = run.reader.driver.latest_offset(start, None, everything=True)
+        assert end["sensors"] == {"0": 12_000}
 
 
 def test_a_backlog_is_read_in_few_batches(hub: Hub) -> None:

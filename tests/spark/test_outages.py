@@ -117,7 +117,7 @@ def test_a_run_that_ends_waits_until_the_hub_responds(
     hub.send("a", partition="0")
     with Run(hub, connectionString=network.connection, **NO_RETRY) as run:
         run.offset = run.reader.initialOffset()
-        run.reader.prepareForTriggerAvailableNow()
+        run.reader.driver.end_at_newest()
         network.cut()
         waiting = restore_after_failures(network, 2)
         assert run.batch() == {"0": 1}

@@ -13,6 +13,7 @@ import pytest
 from pumphouse.spark import source
 from pumphouse.spark.generation import HUB_KEY
 from pumphouse.spark.read.connections import connections
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.readers import Run, both_drivers, count_rows
 
@@ -114,6 +115,7 @@ def test_a_journal_without_a_creation_time_is_continued(hub: Hub) -> None:
         assert HUB_KEY not in run.offset  # nothing is new: the offset stays the same
 
 
+@pytest.mark.needs(SHARING)
 def test_a_query_that_shares_its_group_notices_a_hub_created_again(
     hub: Hub, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from pumphouse.spark.read.siblings import (
     task_epoch,
     wait_s,
 )
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.readers import Run, both_drivers, count_rows
 
@@ -129,6 +130,7 @@ def test_a_task_fails_if_its_sibling_never_ends(hub: Hub, monkeypatch: pytest.Mo
         assert list(reading) == []
 
 
+@pytest.mark.needs(SHARING)
 def test_tasks_of_a_tenant_read_the_same_partition_at_the_same_time(
     hub: Hub, tmp_path: Path
 ) -> None:
