@@ -68,7 +68,7 @@ def describe(
     that its handler cannot process), stuck (its handler does not return), behind (the lag grows),
     no owner, data lost (retention removed unread events), ahead (the hub was re-created). The exit
     status is 3 if any partition has a problem. Some owners do not report problems: with --watch the
-    command itself detects a growing lag and a checkpoint that does not move.
+    command itself detects a growing lag and a checkpoint that does not advance.
     """
     from pumphouse.cli.common.group_access import with_group
 

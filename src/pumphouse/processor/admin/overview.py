@@ -32,7 +32,7 @@ MEANING = {
     UNREAD: "has an owner and no checkpoint yet",
     PAUSED: "is paused by the program of its host",
     BEHIND: "has an owner whose lag grows",
-    STUCK: "has events waiting, and its handler or its checkpoint does not move",
+    STUCK: "has waiting events, and its handler does not return or its checkpoint does not advance",
     STOPPED: "was stopped by an event that its handler cannot process, until it is resumed",
     NO_OWNER: "has no live owner: it is not read",
     LOST: "lost events that were not handled: retention removed them",
