@@ -39,7 +39,7 @@ class Plan:
     events: int
 
 
-FULL = Plan(keys=(*KEYS, NO_KEYS), rounds=5, waits=150, events=100_000)
+FULL = Plan(keys=(*KEYS, NO_KEYS), rounds=3, waits=100, events=100_000)
 QUICK = Plan(keys=(16,), rounds=1, waits=50, events=30_000)
 
 

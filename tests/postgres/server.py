@@ -25,7 +25,8 @@ UNPRIVILEGED = ("postgres", "nobody")
 class PostgresServer:
     """A server that can be stopped and started. `database()` is the URL of a new database."""
 
-    def __init__(self) -> None:
+    def __init__(self, fsync: str = "off") -> None:
+        self._fsync = fsync  # a crash of the machine loses nothing only if it is "on"
         # Not below the folder of the tests: that belongs to one user only.
         self.folder = Path(tempfile.mkdtemp(prefix="pumphouse-pg-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +54,11 @@ class PostgresServer:
     def restart(self) -> None:
         """Start again with the existing databases."""
         tools, user, data = programs(), other_user(), self.folder / "data"
-        options = {"listen_addresses": "", "unix_socket_directories": self.folder, "fsync": "off"}
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": self.folder,
+            "fsync": self._fsync,
+        }
         settings = [word for name in options for word in ("-c", f"{name}={options[name]}")]
         self._process = subprocess.Popen(
             [*as_user(user), f"{tools}/postgres", "-D", str(data), *settings],
