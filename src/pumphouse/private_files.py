@@ -1,10 +1,10 @@
-"""Files that hold keys: only this user may read them, whatever directory they are in.
+"""Files that hold keys or events: only this user may read them, whatever directory they are in.
 
 A file gets its mode when it is created. Changing the mode afterwards would leave a moment in which
 another user can open the file, and an open file stays readable.
 
-    key, connection string -> create_private, append_private -> file of mode 0600
-                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    key, connection string -> create_private, append_private, private_opener -> file of mode 0600
+                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-PRIVATE = 0o600
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
 OTHERS = 0o077  # the permissions of the group and of all other users
 
 
@@ -34,6 +34,11 @@ def append_private(path: Path) -> int:
     descriptor = os.open(path, flags, PRIVATE)
     os.fchmod(descriptor, PRIVATE)
     return descriptor
+
+
+def private_opener(path: str, flags: int) -> int:
+    """For `open(..., opener=)`: a new file is private, one that exists keeps its mode."""
+    return os.open(path, flags, PRIVATE)
 
 
 def make_private(path: Path) -> int | None:

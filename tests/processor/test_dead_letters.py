@@ -281,6 +281,16 @@ def texts_of(path: Path) -> list[str]:
     return [json.loads(line)["text"] for line in path.read_text().splitlines()]
 
 
+async def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """It contains events. The mode of a file that exists is kept."""
+    new, old = tmp_path / "new.jsonl", tmp_path / "old.jsonl"
+    old.touch(0o640)
+    old.chmod(0o640)
+    for path in (new, old):
+        await DeadLetterFile(path).write(letter(b"x"))
+    assert [path.stat().st_mode & 0o777 for path in (new, old)] == [0o600, 0o640]
+
+
 async def test_dead_letters_can_go_to_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -197,6 +197,17 @@ def new_fixed(**given: Any) -> FixedPartitionProcessor:
             "host must be a name (got b'vm')",
         ),
         (lambda: new_fixed(host=3), "host must be a name (got 3)"),
+        *(
+            (
+                lambda name=name: Processor("x", store=STORE, host=name),
+                "host must have at most 256 printable characters (got '",
+            )
+            for name in ("a\nb", "\x1b[31m", "a\ud800", "x" * 257)
+        ),
+        (
+            lambda: EventProcessorHost("vm", "x", "g\n", store=STORE),
+            r"consumer_group must have at most 256 printable characters (got 'g\n')",
+        ),
         (
             lambda: EventProcessorHost(cast(Any, b"vm"), "x", store=STORE),
             "host_name must be a name (got b'v",

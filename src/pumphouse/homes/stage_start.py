@@ -17,6 +17,7 @@ from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.metrics import RecordMetrics
 from pumphouse.homes.record.stage import Recorder, RecordSettings
+from pumphouse.private_files import PRIVATE_FOLDER
 from pumphouse.telemetry.meter import is_on
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def record_settings(options: PipelineOptions) -> RecordSettings:
 def check_stores(options: PipelineOptions) -> None:
     """Raise if the folder, the storage or the database of the stages is unusable."""
     try:
-        options.data.mkdir(parents=True, exist_ok=True)
+        options.data.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     except OSError as failed:
         raise OptionError(
             f"{options.data} cannot be used for data: {failed}. Choose another folder with --data"

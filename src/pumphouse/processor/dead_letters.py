@@ -27,6 +27,7 @@ from pumphouse.client.base import ConnectionString, HubClient, Sender
 from pumphouse.client.factory import open_client
 from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
+from pumphouse.private_files import private_opener
 
 log = logging.getLogger("pumphouse.processor")
 
@@ -92,7 +93,7 @@ class DeadLetterFile:
 
     def _append(self, line: bytes) -> None:
         # A thread lock: after a cancellation the write still runs in its thread.
-        with self._lock, self.path.open("a+b", buffering=0) as file:
+        with self._lock, open(self.path, "a+b", buffering=0, opener=private_opener) as file:
             lock_for_processes(file.fileno())
             if removed := mend_last_line(file.fileno()):
                 self._log_truncated(removed)

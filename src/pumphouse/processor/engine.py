@@ -212,7 +212,9 @@ class Engine:
     async def wait(self) -> None:
         """Wait until the engine has stopped; raises if it failed."""
         if self._running is None:
-            raise OptionError(f"{self.name} was not started: call start() first")
+            raise OptionError(
+                f"{self.name} was not started: call start(), or give run() a function"
+            )
         await asyncio.wait([self._running])
         if not self._running.cancelled():
             self._running.result()

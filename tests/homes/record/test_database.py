@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -95,6 +97,18 @@ def test_text_with_nul_characters_is_stored(database: Database, url: str) -> Non
     stored = [fault for _, fault in query(url, "SELECT seq, fault FROM activity")]
     assert stored[1:] == faults[1:]
     assert stored[0] in ("cut\0off", "cut\N{REPLACEMENT CHARACTER}off")
+
+
+def test_a_new_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """It shows who was at home, and when. The modes of what exists are kept."""
+    path = tmp_path / "new" / "homes.db"
+    with closing(open_database(str(path))) as database:
+        store(database, activity(1))
+        modes = [each.stat().st_mode & 0o777 for each in (path.parent, *path.parent.iterdir())]
+        assert modes == [0o700, 0o600, 0o600, 0o600]  # with its -wal and -shm
+    path.chmod(0o640)
+    open_database(str(path)).close()
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_repeated_batch_changes_nothing(database: Database, url: str) -> None:

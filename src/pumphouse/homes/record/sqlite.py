@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.record.tables import Table
+from pumphouse.private_files import PRIVATE_FOLDER, private_opener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,9 @@ class SqliteConnection:
 
     def __init__(self, path: str) -> None:
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            with open(path, "ab", opener=private_opener):  # SQLite would let others read it
+                pass
             # Spark calls from different threads, one at a time.
             self._file = sqlite3.connect(
                 path, timeout=BUSY_S, isolation_level=None, check_same_thread=False

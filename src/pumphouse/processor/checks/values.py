@@ -18,6 +18,8 @@ from pumphouse.errors import OptionError
 from pumphouse.events import Position
 
 POSITIONS = {"earliest": "EARLIEST", "latest": "LATEST"}
+# The reader of a host has the host's name; the embedded hub accepts at most this length.
+NAME_CHARS_MAX = 256
 ANY_POSITION = "EARLIEST, LATEST or Position(kind, value)"
 
 
@@ -83,6 +85,11 @@ def check_name(name: str, value: object) -> None:
     """A text that is not empty. The group "" would be stored apart from "$Default"."""
     if not isinstance(value, str) or not value:
         raise OptionError(f"{name} must be a name (got {value!r})")
+    if len(value) > NAME_CHARS_MAX or not value.isprintable():
+        raise OptionError(
+            f"{name} must have at most {NAME_CHARS_MAX} printable characters "
+            f"(got {value[:NAME_CHARS_MAX]!r})"
+        )
 
 
 def check_options(name: str, value: object, wanted: type, example: str) -> None:
