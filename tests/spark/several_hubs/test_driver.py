@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pumphouse.errors import AuthError, OptionError
@@ -19,13 +18,14 @@ from pumphouse.spark.lag.known_positions import progress_of_sources
 from pumphouse.spark.offsets import DataLoss
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.source import StreamReader
+from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
 from tests.spark.readers import FAST_RETRIES, with_wrong_key
 
 SCHEMA = StructType(
     [StructField("hub", StringType(), False), StructField("sequenceNumber", LongType())]
 )
-ALL = ReadMaxRows(1 << 60)
+ALL = 1 << 60
 TENANT = {"assignment": "steady", "host": "one", "cycleInterval": "200ms"}
 
 
@@ -63,8 +63,10 @@ class Run:
     def __exit__(self, *error: object) -> None:
         self.reader.stop()
 
-    def plan(self, start: dict[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
-        return self.reader.latestOffset(start, limit)
+    def plan(
+        self, start: dict[str, Any], rows: int | None = ALL, everything: bool = False
+    ) -> dict[str, Any]:
+        return self.reader.driver.latest_offset(start, rows, everything)
 
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> Counter[str]:
         """The number of rows of each hub."""
@@ -89,7 +91,7 @@ def test_a_batch_reads_every_hub_and_each_row_names_its_hub(hubs: dict[str, Hub]
         hubs["sensors"].send("x", partition="1")
         later = run.plan(end)
         assert run.read(end, later) == {"sensors": 1}
-        report = run.reader.reportLatestOffset()
+        report = run.reader.driver.report()
         lags = progress_of_sources({"sources": [{"endOffset": end, "latestOffset": report}]})
         assert [(each.hub, dict(each.latest)) for each in lags] == [*numbers(later).items()]
         assert {each.reader for each in lags} == {f"{hubs['doors'].embedded.authority}/$default"}
@@ -98,9 +100,9 @@ def test_a_batch_reads_every_hub_and_each_row_names_its_hub(hubs: dict[str, Hub]
 def test_a_limit_is_shared_in_proportion_to_what_waits(hubs: dict[str, Hub]) -> None:
     with Run(hubs["doors"], name="doors,sensors", maxEventsPerTrigger="8") as run:
         start, rows = run.reader.initialOffset(), []
-        run.reader.prepareForTriggerAvailableNow()
+        run.reader.driver.end_at_newest()
         hubs["doors"].send("too late", partition="0")
-        while (end := run.plan(start, run.reader.getDefaultReadLimit())) != start:
+        while (end := run.plan(start, run.reader.driver.default_limit())) != start:
             rows.append(run.read(start, end))
             start = end
         assert rows[0] == {"doors": 6, "sensors": 2}
@@ -132,7 +134,7 @@ def test_a_checkpoint_of_one_hub_is_continued_with_another_one_added(hubs: dict[
         run.plan(last)
     hubs["doors"].send("x", partition="1")
     with Run(hubs["doors"], name="doors,", failOnDataLoss="false") as run:
-        assert run.read(last, run.plan(last, ReadAllAvailable())) == {"doors": 1}
+        assert run.read(last, run.plan(last, None, everything=True)) == {"doors": 1}
 
 
 def test_a_hub_that_appears_is_read_from_its_first_event(hubs: dict[str, Hub]) -> None:
@@ -182,12 +184,13 @@ def test_an_error_names_its_hub(hubs: dict[str, Hub]) -> None:
         run.reader.initialOffset()
 
 
+@pytest.mark.needs(SHARING)
 def test_a_tenant_shares_the_partitions_of_each_hub(hubs: dict[str, Hub], tmp_path: Path) -> None:
     options = {**TENANT, "name": "doors,sensors", "store": f"sqlite:///{tmp_path}/leases.db"}
     with Run(hubs["doors"], **options, maxEventsPerTrigger="20") as run:
         start, rows = run.reader.initialOffset(), Counter[str]()
-        run.reader.prepareForTriggerAvailableNow()
-        while (end := run.plan(start, run.reader.getDefaultReadLimit())) != start:
+        run.reader.driver.end_at_newest()
+        while (end := run.plan(start, run.reader.driver.default_limit())) != start:
             rows += run.read(start, end)
             start = end
         assert rows == {"doors": 30, "sensors": 10}

@@ -95,3 +95,19 @@ def test_a_repeated_first_batch_starts_where_it_started_before(hub: Hub) -> None
     second.restart(end)
     assert second.next_batch(end) == (end, 0)
     second.reader.stop()
+
+
+def test_the_first_batch_of_several_hubs_reads_everything(hub: Hub) -> None:
+    hub.embedded.create_hub("doors", 2)
+    doors = Hub(hub.embedded, "doors")
+    hub.send(*numbered(15), partition="0")
+    doors.send(*numbered(15), partition="1")
+    stream = OldStream(hub, name="sensors,doors", maxEventsPerTrigger="20")
+    end, rows = stream.first_batch()
+    assert rows == 30
+    hub.send(*numbered(15), partition="0")
+    doors.send(*numbered(15), partition="1")
+    end, rows = stream.next_batch(end)
+    assert rows == 20
+    assert stream.next_batch(end)[1] == 10
+    stream.reader.stop()
