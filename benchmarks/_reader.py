@@ -2,14 +2,17 @@
 
     python -m benchmarks._reader ours        CONNECTION EVENTS PREFETCH
     python -m benchmarks._reader sdk         CONNECTION EVENTS PREFETCH
+    python -m benchmarks._reader ours-key    CONNECTION EVENTS PREFETCH
+    python -m benchmarks._reader sdk-key     CONNECTION EVENTS PREFETCH
     python -m benchmarks._reader ours-delay  CONNECTION EVENTS RATE
     python -m benchmarks._reader sdk-delay   CONNECTION EVENTS RATE
     python -m benchmarks._reader send        CONNECTION EVENTS RATE
 
-Both are asyncio and deliver events in batches of up to the prefetch; the handler reads all fields
-of an event. `ours` and `sdk` read a filled partition and are measured after a first window that
-connects and warms up. The other two wait for events that `send` sends one at a time, from its own
-process; each event carries its send time, by the clock that all processes share.
+Both are asyncio and deliver events in batches of up to the prefetch. The handler reads all fields
+of an event, or only body and partition key (`ours-key`, `sdk-key`). These four read a filled
+partition and are measured after a first window that connects and warms up. The next two wait for
+events that `send` sends one at a time, from its own process; each event carries its send time, by
+the clock that all processes share.
 """
 
 from __future__ import annotations
@@ -78,6 +81,17 @@ def read_fields_ours(event: Event) -> bytes:
 def read_fields_sdk(event: EventData) -> bytes:
     _ = (event.sequence_number, event.offset, event.enqueued_time)
     _ = (event.partition_key, event.properties)
+    pieces: Any = event.body
+    return b"".join(pieces)
+
+
+def read_key_ours(event: Event) -> bytes:
+    _ = event.partition_key
+    return event.body
+
+
+def read_key_sdk(event: EventData) -> bytes:
+    _ = event.partition_key
     pieces: Any = event.body
     return b"".join(pieces)
 
@@ -156,6 +170,10 @@ async def main(task: str, connection: str, events: int, number: int) -> None:
             await cost(read_ours, read_fields_ours, connection, events, number)
         case "sdk":
             await cost(read_sdk, read_fields_sdk, connection, events, number)
+        case "ours-key":
+            await cost(read_ours, read_key_ours, connection, events, number)
+        case "sdk-key":
+            await cost(read_sdk, read_key_sdk, connection, events, number)
         case "ours-delay":
             await delays(read_ours, read_fields_ours, connection, events, number)
         case "sdk-delay":

@@ -129,6 +129,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     homes.record.alert_states homes.record.newest_values homes.record.recorded
     homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
     client.connection_string client.sas client.selectors client.batches client.event_decoding
+    client.event_columns client.layout_decoding
     client.base client.routes client.retries client.errors client.native.prefetch
     client.positions client.azure.errors dashboard.views lag.enqueued_times lag.series
     scaler.decisions"""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
 
@@ -30,8 +30,26 @@ def to_ms(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
+class EncodedProperties:
+    """The encoded properties of an event that was received, decoded when they are first used."""
+
+    __slots__ = ("_decode", "_encoded")
+    _decode: Callable[[bytes], dict[str, Any]]
+    _encoded: bytes
+
+    if not TYPE_CHECKING:  # a type checker would accept any attribute
+
+        def __getattr__(self, name):
+            """Called for attributes that are not set: `properties`, until they are decoded."""
+            if name != "properties":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            properties = self._decode(self._encoded)
+            object.__setattr__(self, "properties", properties)
+            return properties
+
+
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(EncodedProperties):
     """One event. The hub sets the last four fields; in an event that you create they are None."""
 
     body: bytes

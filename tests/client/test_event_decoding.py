@@ -17,7 +17,7 @@ from pumphouse.amqp.frames import encode_frame
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, Message, Properties, encode_message
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Int, Symbol, Timestamp
-from pumphouse.client import event_decoding
+from pumphouse.client import event_decoding, layout_decoding
 from pumphouse.client.batches import decode_event
 from pumphouse.client.event_decoding import (
     CREDIT_MAX,
@@ -32,7 +32,8 @@ from tests.amqp.columnar.frame_runs import messages, section, shapes
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_known() -> None:
+def _nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_decoding, "ROWS_MIN", 10_000)  # test_layout_decoding.py tests them
     PATTERNS.patterns = ()
     PATTERNS.credit = CREDIT_MAX
 

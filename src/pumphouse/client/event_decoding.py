@@ -1,7 +1,8 @@
 """Decodes payloads of transfers into events, many at a time.
 
-Most events of a batch have the same structure. A pattern is learned from one of them and splits the
-others. `decode_event` decodes the rest, with the same result.
+Most events of a batch have the same structure. If also the sizes of their values are equal, they
+are decoded at once (layout_decoding.py). For others a pattern is learned from one of them and
+splits the others. `decode_event` decodes the rest, with the same result.
 
     NativeReader.receive -> payloads -> decode_events -> events
                                         ^^^^^^^^^^^^^ this module
@@ -9,21 +10,28 @@ others. `decode_event` decodes the rest, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import repeat
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
-from pumphouse.amqp.columnar.buffer_view import BODY, ValueId
 from pumphouse.amqp.columnar.message_visitor import LayoutMismatch
 from pumphouse.amqp.columnar.patterns import Pattern, Row, digits, learn_pattern
-from pumphouse.amqp.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS
-from pumphouse.client.batches import ENQUEUED, KEY, OFFSET, SEQUENCE, decode_event
+from pumphouse.client.batches import decode_event
+from pumphouse.client.event_columns import (
+    ENQUEUED_ID,
+    LONG,
+    OFFSET_ID,
+    SEQUENCE_ID,
+    TIME,
+    build_events,
+)
+from pumphouse.client.layout_decoding import decode_by_layout
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event
 
 # Payloads decoded together: with more of them the garbage collector would examine their temporary
 # objects before they are freed.
 CHUNK = 128
+LAYOUT_CHUNK = 512  # the same for payloads with the same layout, which need fewer objects
 SINGLES_MAX = 1  # up to this many payloads are decoded faster without a pattern
 LEARN_MAX = 4  # attempts per chunk to learn a pattern; the rest is decoded one by one
 PATTERNS_MAX = 16  # patterns kept
@@ -31,28 +39,6 @@ PATTERNS_MAX = 16  # patterns kept
 # credit, and a pattern costs LEARN_COST credits. Even if all events have different structures, most
 # of the time is then spent on decoding.
 LEARN_COST, CREDIT_MAX = 64, 1024
-
-KEY_ID, SEQUENCE_ID, OFFSET_ID, ENQUEUED_ID = (
-    ValueId(MESSAGE_ANNOTATIONS, name) for name in (KEY, SEQUENCE, OFFSET, ENQUEUED)
-)
-LONG, TIME = 0x81, 0x83  # constructors
-MISSING_COLUMN = repeat(None)
-
-
-class MutableEvent:
-    """An event under construction: the same slots, without the checks of a frozen class.
-
-    Its class is then changed to Event, which costs a fifth of calling the constructor.
-    """
-
-    __slots__ = Event.__slots__
-    body: bytes
-    properties: Mapping[str, Any]
-    partition_key: str | None
-    partition: str | None
-    sequence: int | None
-    offset: str | None
-    enqueued_ms: int | None
 
 
 class PatternCache:
@@ -91,11 +77,23 @@ PATTERNS = PatternCache()
 def decode_events(payloads: Sequence[bytes], partition: str) -> list[Event]:
     """The events in messages of a partition; MalformedBytes if one is invalid."""
     events: list[Event] = []
-    for start in range(0, len(payloads), CHUNK):
-        chunk = payloads[start : start + CHUNK]
-        PATTERNS.earn(len(chunk))
-        events += decode_uniform(chunk, partition) or decode_mixed(chunk, partition)
+    for start in range(0, len(payloads), LAYOUT_CHUNK):
+        events += decode_chunk(payloads[start : start + LAYOUT_CHUNK], partition)
     return events
+
+
+def decode_chunk(payloads: Sequence[bytes], partition: str) -> list[Event]:
+    """Decode payloads by their layouts, and the remaining ones by patterns."""
+    events: list[Event | None] = [None] * len(payloads)
+    remaining = decode_by_layout(payloads, partition, events)
+    for start in range(0, len(remaining), CHUNK):
+        indexes = remaining[start : start + CHUNK]
+        chunk = [payloads[index] for index in indexes]
+        PATTERNS.earn(len(chunk))
+        decoded = decode_uniform(chunk, partition) or decode_mixed(chunk, partition)
+        for index, event in zip(indexes, decoded, strict=True):
+            events[index] = event
+    return cast("list[Event]", events)
 
 
 def decode_uniform(payloads: Sequence[bytes], partition: str) -> list[Event] | None:
@@ -178,43 +176,3 @@ def decode_rows(pattern: Pattern, rows: Sequence[Row], partition: str) -> Sequen
     half = len(rows) // 2
     first = decode_rows(pattern, rows[:half], partition)
     return [*first, *decode_rows(pattern, rows[half:], partition)]
-
-
-def build_events(columns: dict[ValueId, Sequence[Any]], partition: str) -> list[Event]:
-    """The events whose fields are in these columns."""
-    events: list[Event] = []
-    for body, properties, key, sequence, offset, enqueued_ms in zip(
-        columns[BODY],
-        properties_of(columns),
-        columns.get(KEY_ID, MISSING_COLUMN),
-        columns.get(SEQUENCE_ID, MISSING_COLUMN),
-        columns.get(OFFSET_ID, MISSING_COLUMN),
-        columns.get(ENQUEUED_ID, MISSING_COLUMN),
-        strict=False,
-    ):
-        event: Any = MutableEvent()
-        event.body = body
-        event.properties = properties
-        event.partition_key = key
-        event.partition = partition
-        event.sequence = sequence
-        event.offset = offset
-        event.enqueued_ms = enqueued_ms
-        event.__class__ = Event
-        events.append(event)
-    return events
-
-
-def properties_of(columns: dict[ValueId, Sequence[Any]]) -> list[dict[str, Any]]:
-    """The application properties of each event."""
-    property_ids = [value_id for value_id in columns if value_id.section == APPLICATION_PROPERTIES]
-    if not property_ids:
-        return [{} for _ in columns[BODY]]
-    # Filling all rows name by name is several times faster than one dict(zip(names, row)) per row.
-    first = property_ids[0].name
-    rows = [{first: value} for value in columns[property_ids[0]]]
-    for value_id in property_ids[1:]:
-        name = value_id.name
-        for properties, value in zip(rows, columns[value_id], strict=True):
-            properties[name] = value
-    return rows
