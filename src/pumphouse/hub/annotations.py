@@ -359,6 +359,9 @@ def build_frames(
         if len(parts) >= PIECE_EVENTS:
             data += b"".join(parts)
             parts.clear()
+    # Usually there is only one piece, which is not copied again.
+    if not data:
+        return Frames(data.join(parts), starts)
     data += b"".join(parts)
     return Frames(data, starts)
 
