@@ -26,9 +26,11 @@ from tests.processor.virtual_time import run
 def test_functions_get_one_event_per_call() -> None:
     async def scenario() -> None:
         handler = Handler()
+        current: list[bool] = []
 
         async def on_message(context: PartitionContext, event: Event) -> None:
             await handler.handle(event)
+            current.append(context.at is event)
             await context.checkpoint()
 
         async with Env() as env:
@@ -39,6 +41,7 @@ def test_functions_get_one_event_per_call() -> None:
             await host.stop()
         assert handler.most == N
         assert sorted(handler.sequences()) == list(range(30))
+        assert all(current)
         handler.check_order()
 
     run(scenario())

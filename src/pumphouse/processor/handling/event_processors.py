@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -107,6 +107,8 @@ class OneByOne:
         """Nothing to close."""
 
     async def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
+        if context.partition.order is not None:
+            context = replace(context)  # with concurrency each call has an event of its own
         for event in messages:
             if context.partition.is_handled(event):
                 continue
