@@ -43,7 +43,7 @@ def test_a_new_host_joins_first_and_then_claims_its_share() -> None:
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_a_balanced_host_claims_one_partition_per_interval(owned: bool) -> None:
-    """Free ones or those of another host, and also if cycles come early."""
+    """This holds for free and for requested partitions, also if cycles come early."""
 
     async def scenario() -> None:
         async with Fleet(8) as fleet:

@@ -1,4 +1,4 @@
-"""The alerts that sift raises are the break-ins and fires of the batch judge, each once."""
+"""The alerts that sift raises are the break-ins and fires that a batch of all readings raises."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def batches(step: int) -> Iterator[ActivityColumns]:
 
 
 @cache
-def judged() -> set[str]:
+def raised_by_batch() -> set[str]:
     """The ids of all alerts, from all activities at once."""
     alerts, _ = rules.apply_rules(EMPTY, as_activity_columns(minutes()), GRACE_MS, NONE)
     return {alert.id for alert in alerts.as_alerts()}
@@ -86,9 +86,9 @@ def alarms_in(alerts: set[str] | Counter[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_sift_raises_the_alarms_of_the_batch_judge_each_once(step: int) -> None:
+def test_sift_raises_the_alarms_of_one_batch_each_once(step: int) -> None:
     raised = sifted(step)
-    assert raised.keys() == alarms_in(judged())
+    assert raised.keys() == alarms_in(raised_by_batch())
     assert {*raised.values()} == {1}
     assert len(raised) > 5
 
@@ -96,7 +96,7 @@ def test_sift_raises_the_alarms_of_the_batch_judge_each_once(step: int) -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_watch_leaves_the_alarms_to_sift_and_raises_all_others(step: int) -> None:
     raised = watched(step, own_until=-1)
-    assert raised.keys() == judged() - alarms_in(judged())
+    assert raised.keys() == raised_by_batch() - alarms_in(raised_by_batch())
     assert {*raised.values()} == {1}
 
 
@@ -104,9 +104,9 @@ def test_watch_raises_the_alarms_of_activities_before_its_start() -> None:
     """Sift has raised them already, and then they are known. Here it has lost them."""
     half = sum(map(len, batches(1))) // 2
     raised = alarms_in(watched(25, own_until=half))
-    assert raised < alarms_in(judged())
+    assert raised < alarms_in(raised_by_batch())
     assert raised
-    assert alarms_in(watched(25, own_until=None)) == alarms_in(judged())
+    assert alarms_in(watched(25, own_until=None)) == alarms_in(raised_by_batch())
 
 
 def test_known_alarms_are_not_raised_again() -> None:

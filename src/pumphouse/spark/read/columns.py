@@ -35,7 +35,7 @@ TYPES: dict[str, DataType] = {
     "systemProperties": TEXT_MAP,
 }
 
-# The hub of an event. A query of several hubs has it; another one if its schema names it.
+# The hub of an event. Queries of several hubs have this column, others only if their schema has it.
 HUB = "hub"
 ALL_TYPES: dict[str, DataType] = {**TYPES, HUB: StringType()}
 

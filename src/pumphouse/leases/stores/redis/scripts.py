@@ -70,7 +70,7 @@ _CHECKPOINTS = """
 return hash(KEYS[1])
 """
 
-# Without SCARD: an access list that was sufficient stays so.
+# SCARD is not used, so that access lists of earlier versions are still sufficient.
 _GROUPS = """
 local names = redis.call('SMEMBERS', KEYS[1])
 return bounded(KEYS[1], #names, names)
