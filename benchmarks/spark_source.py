@@ -14,7 +14,7 @@ planning to commit, from Spark's query progress, after a warm-up.
 - **metrics**: CPU time per row of the hub, of the Python workers, of the JVM and of the driver,
   with the listener that records the metrics of queries. The peer is the same without. A goal of
   0.98 means: at most 2 % more. The query without metrics is measured twice: how much both differ is
-  the noise. `--metrics` measures only this.
+  the noise. The cheapest round of each side counts. `--metrics` measures only this.
 - **small trigger**: triggers of 320 rows from 16 partitions, without pause, compared with Spark's
   built-in source `rate-micro-batch` with the same rows and tasks (`rate` makes at most one batch a
   second). A goal of 1/3 means: at most three times as slow.

@@ -274,7 +274,7 @@ def test_only_the_cost_of_metrics(
 
 
 def test_the_cost_of_metrics_and_its_noise() -> None:
-    sides = metrics_sides(lambda metrics: [103.0 if metrics else 100.0])
+    sides = metrics_sides(lambda metrics: [103.0 if metrics else 100.0, 200.0, 300.0])
     cost, noise = compare_metrics("cost", "s", [side() for side in sides.values()])
     assert (cost.figure, cost.ratio, cost.met) == ("cost with metrics vs without", 100 / 103, False)
     assert (noise.ratio, noise.goal) == (1, None)
