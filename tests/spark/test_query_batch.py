@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pumphouse.events import Event
+from pumphouse.spark.versions.features import FILTERS
 from tests.spark.conftest import Hub
 from tests.spark.queries import bodies, numbered, read, secret_key
 
@@ -127,6 +128,7 @@ def test_a_secret_is_neither_in_the_plan_nor_in_an_error(spark: SparkSession, hu
     assert "d3Jvbmc=" not in str(failed.value)
 
 
+@pytest.mark.needs(FILTERS)
 def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
     """With the setting of `session()`, and without it."""
     for partition in "01":
@@ -142,6 +144,7 @@ def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
+@pytest.mark.needs(FILTERS)
 def test_several_hubs_are_read_and_a_filter_selects_hubs(spark: SparkSession, hub: Hub) -> None:
     hub.embedded.create_hub("doors", 2)
     Hub(hub.embedded, "doors").send(*numbered(3))
