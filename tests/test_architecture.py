@@ -79,10 +79,11 @@ INSIDE: dict[str, dict[str, str]] = {
         "several_hubs": ". driver",
     },
     "homes": {
-        "simulator": ".",
-        "sift": ". simulator watch",
-        "watch": ".",
-        "record": ".",
+        "kinds": "",
+        "simulator": ". kinds",
+        "sift": ". kinds simulator watch",
+        "watch": ". kinds",
+        "record": ". kinds",
     },
     "dashboard": {"views": ".", "monitors": ". views", "server": ". views monitors"},
     "simulation": {"faults": ".", "invariants": "."},
@@ -125,6 +126,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     homes.simulator.time_slices homes.simulator.traces homes.trace_text
     homes.partition_hash homes.duplicates
     homes.watch.history homes.watch.rules homes.watch.unusual
+    homes.kinds.model homes.kinds.tables homes.kinds.parsing homes.kinds.defaults
     homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
     homes.record.alert_states homes.record.newest_values homes.record.recorded
     homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
