@@ -125,7 +125,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     homes.simulator.recording homes.simulator.recorded_files
     homes.simulator.time_slices homes.simulator.traces homes.trace_text
     homes.partition_hash homes.duplicates
-    homes.watch.history homes.watch.rules homes.watch.unusual
+    homes.watch.alarms homes.watch.alerts homes.watch.history homes.watch.rules homes.watch.unusual
     homes.kinds.model homes.kinds.tables homes.kinds.parsing homes.kinds.defaults
     homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
     homes.record.alert_states homes.record.newest_values homes.record.recorded

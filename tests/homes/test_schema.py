@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pumphouse.errors import BadRecord
 from pumphouse.homes import schema
 from pumphouse.homes.schema import Activity, Alert, Reading
+from tests.homes.kinds.kinds_files import CARBON_MONOXIDE, kinds_of
 
 DOOR = Reading("h000042", "door", 29_867_193, 1_792_031_580_000, 1, 1_792_031_571_000, "away", 87)
 
@@ -137,3 +138,26 @@ def test_a_home_s_number_has_six_digits() -> None:
 def test_regions_have_the_same_number_of_homes() -> None:
     regions = [schema.region_of(number) for number in range(1600)]
     assert {regions.count(region) for region in schema.REGIONS} == {100}
+
+
+def test_an_unknown_kind_is_reported_with_the_file_of_the_kinds() -> None:
+    body = schema.encode_reading(Reading("h000001", "co", 1, 1, 9, 1, "home", 90))
+    with pytest.raises(BadRecord, match="unknown-sensor: 'co' is not a kind of the default kinds"):
+        schema.decode_reading(body)
+    with pytest.raises(BadRecord, match=r"'co' is not a kind of /etc/kinds: .*, carbon-monoxide$"):
+        schema.decode_reading(body, kinds_of(CARBON_MONOXIDE, "/etc/kinds"))
+
+
+def test_a_value_beyond_the_limits_of_its_kind_is_invalid() -> None:
+    kinds = kinds_of(CARBON_MONOXIDE)
+    reading = Reading("h000001", "carbon-monoxide", 1, 1, 5001.0, 1, "home", 90)
+    message = "bad-value: carbon-monoxide 5001 is above 5000, maximum in kinds.toml"
+    with pytest.raises(BadRecord, match=message):
+        schema.decode_reading(schema.encode_reading(reading), kinds)
+    below = replace(reading, value=-1.0)
+    with pytest.raises(BadRecord, match="carbon-monoxide -1 is below 0, minimum in kinds"):
+        schema.decode_reading(schema.encode_reading(below), kinds)
+    valid = replace(reading, value=49.0)
+    assert schema.decode_reading(schema.encode_reading(valid), kinds) == valid
+    assert schema.why_kept(replace(valid, at=90_000_001), kinds) is None
+    assert schema.why_kept(replace(valid, at=90_000_001, value=50.0), kinds) == "active"

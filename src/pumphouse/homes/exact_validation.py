@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pumphouse.errors import BadRecord
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import (
-    KINDS,
     REASONS,
     Reading,
     activity_of,
     decode_reading,
     encode_activity,
     home_number,
+    sensor_number,
 )
 
 # This reason is not in the schema, because it depends on the time of arrival.
@@ -45,18 +47,22 @@ class ValidationResult:
 
 
 def validate_body(
-    body: bytes, enqueued_ms: int, ahead_max_ms: int | None, late_ms: int
+    body: bytes,
+    enqueued_ms: int,
+    ahead_max_ms: int | None,
+    late_ms: int,
+    kinds: Kinds = DEFAULT,
 ) -> ValidationResult:
     """Validate a body by the reference functions of the schema."""
     try:
-        reading = decode_reading(body)
+        reading = decode_reading(body, kinds)
         check_numbers(reading, enqueued_ms, ahead_max_ms)
     except BadRecord as error:
         return ValidationResult(problem=str(error))
-    activity = activity_of(reading)
+    activity = activity_of(reading, kinds)
     return ValidationResult(
         home=reading.home,
-        sensor=home_number(reading.home) * 8 + KINDS.index(reading.sensor),
+        sensor=sensor_number(home_number(reading.home), kinds.names.index(reading.sensor)),
         seq=reading.seq,
         body=None if activity is None else encode_activity(activity),
         late=enqueued_ms - reading.at > late_ms,

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pumphouse.errors import BadRecord
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kind, Kinds
 
 VERSION: Final = 1
 
@@ -31,7 +33,8 @@ HUBS: Final = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB)
 GROUPS: Final = ("sift", "watch", "record", "page")
 PARTITIONS: Final = 16
 
-# The five sensors of every home, in the order of sending; climate sensors only in replays.
+# The default kinds (kinds/default.toml): the five sensors of every home, in the order of sending;
+# climate sensors only in replays.
 SENSORS: Final = ("motion", "door", "window", "glass", "smoke")
 CLIMATE: Final = ("temperature", "humidity")
 KINDS: Final = SENSORS + CLIMATE
@@ -105,6 +108,7 @@ UNKNOWN_VERSION: Final = "unknown-version"
 UNKNOWN_SENSOR: Final = "unknown-sensor"
 UNKNOWN_MODE: Final = "unknown-mode"
 BAD_HOME: Final = "bad-home"
+BAD_VALUE: Final = "bad-value"
 REASONS: Final = (
     NOT_JSON,
     MISSING_KEY,
@@ -113,6 +117,7 @@ REASONS: Final = (
     UNKNOWN_SENSOR,
     UNKNOWN_MODE,
     BAD_HOME,
+    BAD_VALUE,
 )
 
 
@@ -200,20 +205,37 @@ def alert_id(kind: str, home: str, sensor: str, since: int) -> str:
     return f"{kind}:{subject}:{since}"
 
 
-def is_quiet(sensor: str, value: float) -> bool:
+def sensor_number(home: Any, kind: Any) -> Any:
+    """The number of a sensor, by the number of its home and the index of its kind, or of arrays.
+
+    It is part of the state of the stages. It was `home * 8 + kind` when there were eight kinds at
+    most; later kinds come in blocks of eight.
+    """
+    return kind // 8 * (8 * HOMES_MAX) + home * 8 + kind % 8
+
+
+def home_of(sensor: Any) -> Any:
+    """The number of the home, from the number of a sensor or an array of them."""
+    return sensor % (8 * HOMES_MAX) // 8
+
+
+def kind_of(sensor: Any) -> Any:
+    """The index of the kind, from the number of a sensor or an array of them."""
+    return sensor // (8 * HOMES_MAX) * 8 + sensor % 8
+
+
+def is_quiet(sensor: str, value: float, kinds: Kinds = DEFAULT) -> bool:
     """Whether a value is normal: no movement, shut, not broken, no smoke; any climate value."""
-    if sensor in CLIMATE:
-        return True
-    return value < SMOKE_ALARM_PPM if sensor == "smoke" else value == 0
+    return bool(kinds.by_name[sensor].quiet.contains(value))
 
 
-def why_kept(reading: Reading) -> str | None:
+def why_kept(reading: Reading, kinds: Kinds = DEFAULT) -> str | None:
     """Why a reading is kept; None if it is dropped."""
     if reading.fault is not None or reading.value is None:
         return "fault"
     if 0 <= reading.at - reading.since < CHANGE_MS:
         return "change"
-    if not is_quiet(reading.sensor, reading.value):
+    if not is_quiet(reading.sensor, reading.value, kinds):
         return "active"
     if reading.battery <= LOW_BATTERY:
         return "battery"
@@ -222,9 +244,9 @@ def why_kept(reading: Reading) -> str | None:
     return None
 
 
-def activity_of(reading: Reading) -> Activity | None:
+def activity_of(reading: Reading, kinds: Kinds = DEFAULT) -> Activity | None:
     """The activity of a reading; None if it is dropped."""
-    why = why_kept(reading)
+    why = why_kept(reading, kinds)
     if why is None:
         return None
     return Activity(reading, why, region_of(home_number(reading.home)))
@@ -250,15 +272,15 @@ def encode_alert(alert: Alert) -> bytes:
     return _to_json({"v": VERSION, "id": alert.id} | fields)
 
 
-def decode_reading(body: bytes) -> Reading:
+def decode_reading(body: bytes, kinds: Kinds = DEFAULT) -> Reading:
     """Decode a reading; raises BadRecord with the reason."""
-    return _reading(_parse_object(body))
+    return _reading(_parse_object(body), kinds)
 
 
-def decode_activity(body: bytes) -> Activity:
+def decode_activity(body: bytes, kinds: Kinds = DEFAULT) -> Activity:
     """The activity in the body of an event; BadRecord if it is invalid."""
     fields = _parse_object(body)
-    return Activity(_reading(fields), _text(fields, "why"), _text(fields, "region"))
+    return Activity(_reading(fields, kinds), _text(fields, "why"), _text(fields, "region"))
 
 
 def decode_alert(body: bytes) -> Alert:
@@ -279,23 +301,34 @@ def _reading_fields(reading: Reading) -> dict[str, Any]:
     return {"v": VERSION} | fields
 
 
-def _reading(fields: dict[str, Any]) -> Reading:
+def _reading(fields: dict[str, Any], kinds: Kinds) -> Reading:
     if _integer(fields, "v") != VERSION:
         raise BadRecord(UNKNOWN_VERSION, f"v is {fields['v']}, expected {VERSION}")
     fault = None if fields.get("fault") is None else _text(fields, "fault")
     reading = Reading(**_decode_fields(fields, _READING_KEYS), fault=fault)
-    _check_values(reading)
+    _check_values(reading, kinds)
     return reading
 
 
-def _check_values(reading: Reading) -> None:
+def _check_values(reading: Reading, kinds: Kinds) -> None:
     home_number(reading.home)
-    if reading.sensor not in KINDS:
-        raise BadRecord(UNKNOWN_SENSOR, f"{reading.sensor!r:.40} is not one of {', '.join(KINDS)}")
+    if reading.sensor not in kinds.by_name:
+        found, known = f"{reading.sensor!r:.40}", ", ".join(kinds.names)
+        raise BadRecord(UNKNOWN_SENSOR, f"{found} is not a kind of {kinds.source}: {known}")
     if reading.mode not in MODES:
         raise BadRecord(UNKNOWN_MODE, f"{reading.mode!r:.40} is not one of {', '.join(MODES)}")
     if reading.value is None and reading.fault is None:
         raise BadRecord(WRONG_TYPE, "value is null, but fault is not set")
+    if reading.value is not None:
+        _check_limits(reading.value, kinds.by_name[reading.sensor], kinds.source)
+
+
+def _check_limits(value: float, kind: Kind, source: str) -> None:
+    low, high = kind.limits.at_least, kind.limits.at_most
+    if low is not None and value < low:
+        raise BadRecord(BAD_VALUE, f"{kind.name} {value:g} is below {low:g}, minimum in {source}")
+    if high is not None and value > high:
+        raise BadRecord(BAD_VALUE, f"{kind.name} {value:g} is above {high:g}, maximum in {source}")
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:

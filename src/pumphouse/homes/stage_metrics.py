@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.sift import stage as sift
 from pumphouse.homes.sift.metrics import SiftMetrics
 from pumphouse.spark.lag.metrics import QueryMetricsListener
@@ -19,9 +21,9 @@ from pumphouse.spark.lag.metrics import QueryMetricsListener
 class StageMetricsListener(QueryMetricsListener):
     """The metrics of the queries, and those of the readings that `sift` has processed."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Kinds = DEFAULT) -> None:
         super().__init__()
-        self._sift = SiftMetrics()
+        self._sift = SiftMetrics(kinds)
 
     def onQueryProgress(self, event: Any) -> None:
         super().onQueryProgress(event)

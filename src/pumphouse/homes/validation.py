@@ -12,6 +12,7 @@ small, and only the common rules exist twice: as Spark expressions and in Python
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 
 from pumphouse.homes.exact_validation import EARLIEST_MS, LATEST_MS, NUMBER_MAX, VALUE_MAX
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds, Quiet, Range
 from pumphouse.homes.schema import (
     ALIVE_EVERY,
     CHANGE_MS,
-    CLIMATE,
-    KINDS,
     LOW_BATTERY,
     MODES,
     READING_DDL,
     REGIONS,
-    SMOKE_ALARM_PPM,
     VERSION,
+    sensor_number,
 )
 from pumphouse.homes.trace_text import CHARS_MAX, TRACE
 from pumphouse.telemetry.trace_context import DIAGNOSTIC_ID, TRACEPARENT, TRACESTATE
@@ -41,10 +42,11 @@ STRICT_JSON = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 HOME = "^h[0-9]{6}$"
 REQUIRED = ("v", "home", "sensor", "seq", "at", "value", "since", "mode", "battery")
 NUMBERS = ("seq", "at", "value", "since")
-SENSORS_MAX = 8  # the id of a sensor is its home's number * SENSORS_MAX + its index in KINDS
 
 
-def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) -> DataFrame:
+def validate_columns(
+    events: DataFrame, ahead_max_ms: int | None, late_ms: int, kinds: Kinds = DEFAULT
+) -> DataFrame:
     """Adds the columns `valid` (certainly valid) and `why` (why it is kept; null: it is dropped).
 
     Needs the columns body, partition, sequenceNumber, enqueuedTime and properties.
@@ -59,15 +61,15 @@ def validate_columns(events: DataFrame, ahead_max_ms: int | None, late_ms: int) 
     )
     parsed = texts.select("*", f.from_json("text", READING_DDL, STRICT_JSON).alias("r"))
     readings = parsed.select("body", "partition", "sequence", "enqueued", "text", TRACE, "r.*")
-    valid = f.coalesce(is_valid() & has_valid_time(ahead_max_ms), f.lit(False))
+    valid = f.coalesce(is_valid(kinds) & has_valid_time(ahead_max_ms), f.lit(False))
     validated = readings.select("*", valid.alias("valid"), number().alias("number"))
     # The difference of huge numbers overflows, and then a plain subtraction would fail the query.
     late = f.try_subtract(f.col("enqueued"), f.col("at")) > late_ms
-    why = f.when(f.col("valid"), why_kept()).alias("why")
+    why = f.when(f.col("valid"), why_kept(kinds)).alias("why")
     return validated.select("*", why, late.alias("late"))
 
 
-def select_relevant(validated: DataFrame) -> DataFrame:
+def select_relevant(validated: DataFrame, kinds: Kinds = DEFAULT) -> DataFrame:
     """Readings that are kept, as activities, and unchanged bodies that are not certainly valid."""
     valid = f.col("valid")
     relevant = validated.where(~valid | f.col("why").isNotNull())
@@ -77,7 +79,7 @@ def select_relevant(validated: DataFrame) -> DataFrame:
         "enqueued",
         "valid",
         "home",
-        f.when(valid, f.col("number") * SENSORS_MAX + kind()).otherwise(0).alias("sensor"),
+        f.when(valid, sensor(kinds)).otherwise(0).alias("sensor"),
         *(f.when(valid, f.col(name)).otherwise(0).alias(name) for name in NUMBERS),
         f.when(valid, index_in(MODES, "mode")).otherwise(0).alias("mode"),
         f.when(valid, activity()).otherwise(f.col("body")).alias("body"),
@@ -88,7 +90,7 @@ def select_relevant(validated: DataFrame) -> DataFrame:
 # -- validity ----------------------------------------------------------------------------------
 
 
-def is_valid() -> Column:
+def is_valid(kinds: Kinds) -> Column:
     """True for nearly all valid readings and for no invalid one; null means false."""
     text = f.col("text")
     # One object and nothing after it; the parser ignores text after the object.
@@ -96,9 +98,14 @@ def is_valid() -> Column:
     present = [f.col(name).isNotNull() for name in REQUIRED]
     in_range = [f.col(name).between(-NUMBER_MAX, NUMBER_MAX) for name in ("seq", "since")]
     in_range += [f.col("value").between(-VALUE_MAX, VALUE_MAX), f.is_valid_utf8(text)]
+    in_range += [
+        (f.col("sensor") != kind.name) | kind.limits.contains(f.col("value"))
+        for kind in kinds.kinds
+        if kind.limits != Range()
+    ]
     known = [
         f.col("v") == VERSION,
-        f.col("sensor").isin(*KINDS),
+        f.col("sensor").isin(*kinds.names),
         f.col("mode").isin(*MODES),
         f.col("home").rlike(HOME),
         f.col("fault").isNull(),
@@ -115,22 +122,29 @@ def has_valid_time(ahead_max_ms: int | None) -> Column:
 # -- relevance --------------------------------------------------------------------------
 
 
-def why_kept() -> Column:
+def why_kept(kinds: Kinds) -> Column:
     """The first reason that applies, as in `schema.why_kept`. Faults are never `valid` here."""
     age = f.col("at") - f.col("since")
     alive = (f.col("seq") + f.col("number")) % ALIVE_EVERY == 0
     return (
         f.when((age >= 0) & (age < CHANGE_MS), "change")
-        .when(~is_quiet(), "active")
+        .when(~is_quiet(kinds), "active")
         .when(f.col("battery") <= LOW_BATTERY, "battery")
         .when(alive, "alive")
     )
 
 
-def is_quiet() -> Column:
-    sensor, value = f.col("sensor"), f.col("value")
-    still = f.when(sensor == "smoke", value < SMOKE_ALARM_PPM).otherwise(value == 0)
-    return sensor.isin(*CLIMATE) | still
+def is_quiet(kinds: Kinds) -> Column:
+    """As `schema.is_quiet`. Only the kinds that differ from most are compared by name."""
+    names, value = defaultdict[Quiet, list[str]](list), f.col("value")
+    for kind in kinds.kinds:
+        names[kind.quiet].append(kind.name)
+    always = names.pop(Quiet(), [])
+    *others, most = sorted(names, key=lambda quiet: len(names[quiet])) or [Quiet()]
+    still: Column = most.contains(value)
+    for quiet in others:
+        still = f.when(f.col("sensor").isin(*names[quiet]), quiet.contains(value)).otherwise(still)
+    return f.col("sensor").isin(*always) | still
 
 
 def trace_column() -> Column:
@@ -148,9 +162,13 @@ def number() -> Column:
     return f.col("home").substr(2, 6).try_cast("int")
 
 
-def kind() -> Column:
-    """The index of the sensor in KINDS."""
-    return index_in(KINDS, "sensor")
+def sensor(kinds: Kinds) -> Column:
+    """The number of the sensor, as `schema.sensor_number`."""
+    offsets = [sensor_number(0, kind) for kind in range(len(kinds.names))]
+    index = index_in(kinds.names, "sensor")
+    if offsets != list(range(len(offsets))):
+        index = f.element_at(f.array(*map(f.lit, offsets)), index + 1)
+    return f.col("number") * 8 + index
 
 
 def index_in(values: tuple[str, ...], column: str) -> Column:

@@ -19,7 +19,6 @@ def test_the_default_has_the_kinds_of_the_schema_in_the_order_of_the_state() -> 
     assert DEFAULT.names == schema.KINDS == schema.SENSORS + schema.CLIMATE
     assert DEFAULT.alert_names == schema.ALERT_KINDS
     assert {alert.name: alert.rule for alert in DEFAULT.alerts} == schema.ALERT_RULES
-    assert DEFAULT.per_sensor == schema.PER_SENSOR
     assert DEFAULT.combinations == ()
 
 

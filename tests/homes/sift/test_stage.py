@@ -17,6 +17,8 @@ from pumphouse.errors import BadRecord
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.exact_validation import validate_body
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
 from pumphouse.homes.sift import stage as sift
@@ -24,6 +26,7 @@ from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.stage_metrics import StageMetricsListener
 from pumphouse.telemetry.trace_context import DIAGNOSTIC_ID, TRACEPARENT, TRACESTATE
+from tests.homes.kinds.kinds_files import ALL_RULES, kinds_of
 from tests.homes.streams import TO_THE_END, finish, put, read_all
 from tests.spark.waiting import until
 from tests.telemetry.page import Series, recording, scrape, series
@@ -75,7 +78,9 @@ RELEVANCE = [
 ]  # fmt: skip
 
 
-def validated(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[bool, bytes]]:
+def validated(
+    spark: SparkSession, bodies: Sequence[bytes], kinds: Kinds = DEFAULT
+) -> dict[int, tuple[bool, bytes]]:
     """The bodies that the column validation passes on, by index: whether it is valid, its body."""
     from pyspark.sql import functions as f
 
@@ -85,7 +90,7 @@ def validated(spark: SparkSession, bodies: Sequence[bytes]) -> dict[int, tuple[b
     frame = spark.createDataFrame(rows, "body binary, partition string, sequenceNumber long")
     events = frame.withColumn("enqueuedTime", f.timestamp_millis(f.lit(NOW + 500)))
     events = events.withColumn("properties", f.lit(None).cast("map<string, string>"))
-    relevant = select_relevant(validate_columns(events, AHEAD_MS, LATE_MS)).collect()
+    relevant = select_relevant(validate_columns(events, AHEAD_MS, LATE_MS, kinds), kinds).collect()
     return {row.sequence: (row.valid, bytes(row.body)) for row in relevant}
 
 
@@ -109,6 +114,25 @@ def test_the_column_validation_agrees_with_the_exact_one(spark: SparkSession) ->
     assert len(bodies) * 0.7 < valid_count < len(bodies) - 50
     activities = {text for valid, text in relevant.values() if valid}
     assert encode_activity(schema.Activity(READING, "change", "Kiln Lane")) in activities
+
+
+def test_the_validations_agree_on_the_kinds_of_a_file(spark: SparkSession) -> None:
+    kinds = kinds_of(ALL_RULES)
+    values = (-1, 0, 1, 4.9, 5, 49.9, 50, 299, 300, 5000, 5000.1)
+    bodies = [
+        encode_reading(replace(QUIET, sensor=kind, value=value))
+        for kind in (*kinds.names, "toaster")
+        for value in values
+    ]
+    relevant = validated(spark, bodies, kinds)
+    exact = [validate_body(body, NOW + 500, AHEAD_MS, LATE_MS, kinds) for body in bodies]
+    for index, result in enumerate(exact):
+        valid, text = relevant.get(index, (True, b""))
+        assert valid == (result.problem is None), bodies[index]
+        if valid:
+            assert (text or None) == result.body
+    reasons = Counter(str(result.problem).partition(":")[0] for result in exact)
+    assert (reasons["bad-value"], reasons["unknown-sensor"]) == (2, len(values))
 
 
 def sift_all(

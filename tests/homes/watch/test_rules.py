@@ -14,6 +14,7 @@ from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.record_encoding import ReadingColumns
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.watch import rules
+from pumphouse.homes.watch.alerts import as_alert, fingerprints_of
 from pumphouse.homes.watch.history import (
     EMPTY,
     ActivityColumns,
@@ -213,18 +214,18 @@ def test_an_alert_of_an_earlier_run_is_not_raised_again() -> None:
     assert sorted(first.add(rows)) == ["break-in:h000001", "fire:h000001"]
     second = Watch()
     assert second.add(
-        rows, rules.fingerprints_of([alert for alert in first.alerts if alert.kind == "break-in"])
+        rows, fingerprints_of([alert for alert in first.alerts if alert.kind == "break-in"])
     ) == ["fire:h000001"]
 
 
 def test_fingerprints_differ_like_ids() -> None:
     alerts = [
-        rules.as_alert(kind, number, sensor, T, since)
+        as_alert(kind, number, sensor, T, since)
         for kind, sensor in [(0, 1), (0, 3), (1, 4), (3, 1), (3, 3)]
         for number in (1, 2, 257)
         for since in (T, T + 1)
     ]
-    fingerprints = rules.fingerprints_of(alerts).tolist()
+    fingerprints = fingerprints_of(alerts).tolist()
     assert len(set(fingerprints)) == len({alert.id for alert in alerts}) == 24
     assert len({(value, alert.id) for value, alert in zip(fingerprints, alerts, strict=True)}) == 24
 

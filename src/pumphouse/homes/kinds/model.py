@@ -131,12 +131,17 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """All conditions have held in a home within `within_ms`. It is an alert of the first kind."""
+    """All conditions have held in a home within `within_ms`; again within it: the same incident."""
 
     alert: str
     text: str
     conditions: tuple[Condition, ...]
     within_ms: int
+
+    @property
+    def columns(self) -> int:
+        """The columns of the history that it needs: see homes.watch.alarms.combined."""
+        return 1 + 2 * len(self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,6 @@ class AlertKind:
 
     name: str
     rule: str  # when it is raised, in words
-    per_sensor: bool = False  # it is about one sensor, whose name is part of the id
     urgent: bool = False
 
 
@@ -205,10 +209,6 @@ class Kinds:
     def alert_names(self) -> tuple[str, ...]:
         return tuple(alert.name for alert in self.alerts)
 
-    @cached_property
-    def per_sensor(self) -> tuple[str, ...]:
-        return tuple(alert.name for alert in self.alerts if alert.per_sensor)
-
     def rules(self, of: type[R]) -> list[tuple[int, R]]:
         """All rules of a type, each with the index of its kind of sensor."""
         return list(self._rules(of))
@@ -224,5 +224,15 @@ class Kinds:
     def texts(self) -> dict[tuple[str, str], str]:
         """The texts of alerts, by the kind of alert and the kind of sensor."""
         texts = {(rule.alert, kind.name): rule.text for kind in self.kinds for rule in kind.rules}
-        combined = {(each.alert, each.conditions[0].kind): each.text for each in self.combinations}
-        return texts | combined
+        combined = {
+            (each.alert, condition.kind): each.text
+            for each in self.combinations
+            for condition in each.conditions
+        }
+        return combined | texts
+
+
+def met_columns(kinds: Kinds) -> int:
+    """The columns of the history for thresholds and combinations."""
+    combinations = sum(combination.columns for combination in kinds.combinations)
+    return len(kinds.rules(Threshold)) + combinations

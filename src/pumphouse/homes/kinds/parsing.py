@@ -82,9 +82,9 @@ def names(top: Table, name: str) -> list[str]:
 
 
 def parse_alert(table: Table) -> AlertKind:
-    table.only("rule", "per_sensor", "urgent")
+    table.only("rule", "urgent")
     name = table.key.rpartition(".")[2]
-    return AlertKind(name, table.text("rule"), table.flag("per_sensor"), table.flag("urgent"))
+    return AlertKind(name, table.text("rule"), table.flag("urgent"))
 
 
 def parse_kind(table: Table, name: str, alerts: tuple[str, ...]) -> Kind:

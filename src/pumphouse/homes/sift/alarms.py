@@ -1,11 +1,11 @@
-"""Raises the alerts that a reading decides at once: break-ins and fires.
+"""Raises the alerts that a reading decides at once: break-ins, fires, and others by such rules.
 
 Time decides the other alerts, so they are raised by `watch`, which has the history of a day. These
-two need of a home only since when its alarm is armed, and when it last had smoke. `sift` has read
+need of a home only since when its alarm is armed, and when it last had smoke. `sift` has read
 the reading anyway, so its alert need not wait for a second stage.
 
     AlarmHistory, ActivityColumns -> raise_alarms -> Alerts, AlarmHistory
-                                     ^^^^^^^^^^^^ this module, by the rules of watch/rules.py
+                                     ^^^^^^^^^^^^ this module, by the rules of watch/alarms.py
 
 The rules are those of `watch`, which does not raise these alerts itself (rules.apply_rules).
 """
@@ -19,39 +19,41 @@ from typing import Final
 import numpy as np
 
 from pumphouse.homes.duplicates import SequenceWindows
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.watch import rules
+from pumphouse.homes.watch.alarms import alarm_rows, alarms_of
+from pumphouse.homes.watch.alerts import Alerts
 from pumphouse.homes.watch.history import (
-    EMPTY,
     KEPT_MS,
     ActivityColumns,
     PartitionHistory,
     UInt64s,
+    empty,
     from_bytes,
     with_rows,
 )
 
 # A history that uses these columns of homes only, and has rows in no other.
 AlarmHistory = PartitionHistory
-COLUMNS: Final = ("armed", "mode_at", "smoke")
+COLUMNS: Final = ("armed", "mode_at", "met")
 # Ends a value of state that contains a history too; the value of an earlier version does not.
 MARK: Final = b"\x00alarms1"
 END: Final = struct.Struct(f"<q{len(MARK)}s")  # the bytes of the sequence windows, and the mark
 
 
 def raise_alarms(
-    history: AlarmHistory, activities: ActivityColumns, known: UInt64s
-) -> tuple[rules.Alerts, AlarmHistory]:
+    history: AlarmHistory, activities: ActivityColumns, known: UInt64s, kinds: Kinds = DEFAULT
+) -> tuple[Alerts, AlarmHistory]:
     """The alerts that these activities raise, and the new history. `known` are the fingerprints of
     alerts raised by an earlier run."""
     activities = activities.where(rules.order_of(activities))
     history = with_rows(history, "homes", COLUMNS, np.unique(activities.number))
     row = history.row_of(activities.number)
     since_armed, history = rules.follow_modes(history, activities, row)
-    openings = rules.break_in_rows(activities, since_armed)
-    smoking, history = rules.fire_rows(history, activities, row)
+    raising, history = alarm_rows(kinds, history, activities, row, since_armed)
     history = rules.move_clock(history, activities, history.resumed)
-    due = rules.alarms_of(activities, openings, smoking)
-    new, history = rules.deduplicated(history, due, known)
+    new, history = rules.deduplicated(history, alarms_of(activities, raising), known)
     return new, without_expired(history)
 
 
@@ -74,9 +76,10 @@ def pack_state(windows: SequenceWindows, history: AlarmHistory | None) -> bytes:
     return b"".join((packed, history.to_bytes(), END.pack(len(packed), MARK)))
 
 
-def unpack_state(packed: bytes) -> tuple[SequenceWindows, AlarmHistory]:
+def unpack_state(packed: bytes, kinds: Kinds = DEFAULT) -> tuple[SequenceWindows, AlarmHistory]:
     """The state of a bucket, of this or of an earlier version."""
     if not packed.endswith(MARK):
-        return SequenceWindows.from_bytes(packed), EMPTY
+        return SequenceWindows.from_bytes(packed), empty(kinds)
     length, _ = END.unpack_from(packed, len(packed) - END.size)
-    return SequenceWindows.from_bytes(packed[:length]), from_bytes(packed[length : -END.size])
+    history = from_bytes(packed[length : -END.size], kinds)
+    return SequenceWindows.from_bytes(packed[:length]), history

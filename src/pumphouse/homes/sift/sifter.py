@@ -16,13 +16,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pumphouse.homes.duplicates import admit_new
 from pumphouse.homes.exact_validation import validate_body
-from pumphouse.homes.schema import KINDS, MODES, Reading, encode_alert
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
+from pumphouse.homes.schema import MODES, Reading, encode_alert, home_of, kind_of
 from pumphouse.homes.sift.alarms import pack_state, raise_alarms, unpack_state
 from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED
 from pumphouse.homes.trace_text import TRACE
-from pumphouse.homes.validation import SENSORS_MAX
+from pumphouse.homes.watch.alerts import Alerts
 from pumphouse.homes.watch.history import ActivityColumns, UInt64s
-from pumphouse.homes.watch.rules import Alerts
 from pumphouse.spark.worker import freeze_imported_modules
 
 OUTPUT = (
@@ -46,8 +47,15 @@ class Sifter(StatefulProcessor):
     `known` are the fingerprints of alerts raised before the start; None: raise no alerts.
     """
 
-    def __init__(self, ahead_max_ms: int | None, late_ms: int, known: UInt64s | None) -> None:
+    def __init__(
+        self,
+        ahead_max_ms: int | None,
+        late_ms: int,
+        known: UInt64s | None,
+        kinds: Kinds = DEFAULT,
+    ) -> None:
         self.ahead_max_ms, self.late_ms, self.known = ahead_max_ms, late_ms, known
+        self.kinds = kinds
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("seen", STATE_SCHEMA)
@@ -75,12 +83,12 @@ class Sifter(StatefulProcessor):
     def validate(self, table: Table, row: int) -> None:
         """Validate a body exactly, and write the result into its row."""
         body, enqueued = bytes(table["body"][row]), int(table["enqueued"][row])
-        result = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms)
+        result = validate_body(body, enqueued, self.ahead_max_ms, self.late_ms, self.kinds)
         table["late"][row] = result.late
         if result.problem is not None:
             table["outcome"][row] = result.problem
             return
-        table["kind"][row] = KINDS[result.sensor % SENSORS_MAX]
+        table["kind"][row] = self.kinds.names[kind_of(result.sensor)]
         if result.body is None or result.reading is None:
             table["outcome"][row] = DROPPED
         else:
@@ -91,7 +99,7 @@ class Sifter(StatefulProcessor):
     def evaluate(self, table: Table) -> None:
         """Find duplicates and alerts by the state, and store the new state."""
         stored = self.state.get()
-        windows, history = unpack_state(b"" if stored is None else stored[0])
+        windows, history = unpack_state(b"" if stored is None else stored[0], self.kinds)
         kept = np.flatnonzero(table["outcome"] == KEPT)
         sensors, numbers = table["sensor"][kept], table["seq"][kept]
         new, windows = admit_new(windows, sensors.astype(np.int32), numbers.astype(np.int64))
@@ -102,8 +110,8 @@ class Sifter(StatefulProcessor):
             self.state.update((pack_state(windows, None),))
             return
         activities = as_columns(table, kept[new])
-        alerts, history = raise_alarms(history, activities, self.known)
-        write_alerts(table, kept[new], activities, alerts)
+        alerts, history = raise_alarms(history, activities, self.known, self.kinds)
+        write_alerts(table, kept[new], activities, alerts, self.kinds)
         self.state.update((pack_state(windows, history),))
 
 
@@ -116,8 +124,8 @@ def set_values(table: Table, row: int, reading: Reading) -> None:
 def as_columns(table: Table, rows: Any) -> ActivityColumns:
     sensor = table["sensor"][rows].astype(np.int32)
     return ActivityColumns(
-        number=sensor // SENSORS_MAX,
-        kind=sensor % SENSORS_MAX,
+        number=home_of(sensor),
+        kind=kind_of(sensor),
         at=table["at"][rows].astype(np.int64),
         value=table["value"][rows].astype(np.float64),
         since=table["since"][rows].astype(np.int64),
@@ -125,11 +133,13 @@ def as_columns(table: Table, rows: Any) -> ActivityColumns:
     )
 
 
-def write_alerts(table: Table, rows: Any, activities: ActivityColumns, alerts: Alerts) -> None:
+def write_alerts(
+    table: Table, rows: Any, activities: ActivityColumns, alerts: Alerts, kinds: Kinds
+) -> None:
     """Write each alert into the row of the reading that raised it."""
     columns = (alerts.number, alerts.sensor, alerts.at)
     raised_by = zip(*(column.tolist() for column in columns), strict=True)
-    for (number, sensor, at), alert in zip(raised_by, alerts.as_alerts(), strict=True):
+    for (number, sensor, at), alert in zip(raised_by, alerts.as_alerts(kinds), strict=True):
         is_reading = (activities.number == number) & (activities.kind == sensor)
         row = rows[np.flatnonzero(is_reading & (activities.at == at))[0]]
         table["alert"][row] = encode_alert(alert)

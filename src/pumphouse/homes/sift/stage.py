@@ -26,11 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
 from pumphouse.homes.exact_validation import ALL_REASONS
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
 from pumphouse.homes.sift.delivery import DELIVERED, DROPPED, KEPT, REPEATED, delivery_to
@@ -52,6 +55,7 @@ COLUMNS = (
     "properties MAP<STRING, STRING>"
 )
 VALIDATED_COUNTS, DELIVERED_COUNTS = "validated", "delivered"  # names of observed metrics
+KIND = "kind_"  # begins the names of the counts of each kind of sensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class SiftSettings:
     buckets: int = 16  # of partitions; each bucket has one value of state
     ahead_max_s: float | None = 3600.0  # a clock further ahead is invalid; None for simulated time
     late_s: float = 120.0  # a later reading is counted as late, and processed as usual
+    kinds: Kinds = DEFAULT
     alarms: bool = False  # raise break-ins and fires; then `watch` must leave them to sift
 
     @property
@@ -108,9 +113,11 @@ def start(
     events = spark.readStream.format("eventhubs").schema(COLUMNS).options(**source).load()
     hubs = (ALERTS_HUB, ACTIVITY_HUB, DEADLETTER_HUB)
     deliver = delivery_to(*map(namespace.hub_options, hubs))
-    known = raised_fingerprints(spark, namespace) if settings.alarms else None
+    known = None
+    if settings.alarms:
+        known = raised_fingerprints(spark, namespace, settings.kinds)
     delivered = sifted(events, settings, known).mapInArrow(deliver, DELIVERED)
-    delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics())
+    delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics(settings.kinds))
     # No sink: each task has delivered its rows when it ends.
     writer = delivered.writeStream.queryName(NAME).format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
@@ -126,17 +133,17 @@ def sifted(events: DataFrame, settings: SiftSettings, known: UInt64s | None = No
     `known` are the alerts raised so far; None if alerts are not raised here.
     """
     ahead_ms, late_ms = settings.ahead_max_ms, round(settings.late_s * 1000)
-    validated = validate_columns(events, ahead_ms, late_ms).observe(
-        VALIDATED_COUNTS, *validated_metrics()
+    validated = validate_columns(events, ahead_ms, late_ms, settings.kinds).observe(
+        VALIDATED_COUNTS, *validated_metrics(settings.kinds)
     )
-    relevant = select_relevant(validated)
+    relevant = select_relevant(validated, settings.kinds)
     # Grouped by partition, the readings of a home keep the order of the hub in batches of any size.
     # With another grouping, while `sift` catches up, `watch` would receive the readings of some
     # homes hours before those of others, and would report the others as silent.
     bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
     keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=Sifter(ahead_ms, late_ms, known),
+        statefulProcessor=Sifter(ahead_ms, late_ms, known, settings.kinds),
         outputStructType=OUTPUT,
         outputMode="Append",
         timeMode="None",
@@ -146,20 +153,21 @@ def sifted(events: DataFrame, settings: SiftSettings, known: UInt64s | None = No
 # -- counting -------------------------------------------------------------------------------------
 
 
-def validated_metrics() -> list[Any]:
+def validated_metrics(kinds: Kinds) -> list[Any]:
     dropped = f.col("valid") & f.col("why").isNull()
     late = f.col("valid") & f.col("late")
-    kinds = [count_of(f.col("valid") & (f.col("sensor") == kind), kind) for kind in KINDS]
+    valid_of = {name: f.col("valid") & (f.col("sensor") == name) for name in kinds.names}
+    by_kind = [count_of(condition, KIND + name) for name, condition in valid_of.items()]
     seen = f.count(f.lit(1)).alias("seen")
-    return [seen, count_of(dropped, "dropped"), count_of(late, "late"), *kinds]
+    return [seen, count_of(dropped, "dropped"), count_of(late, "late"), *by_kind]
 
 
-def delivered_metrics() -> list[Any]:
+def delivered_metrics(kinds: Kinds) -> list[Any]:
     outcome = f.col("outcome")
     names = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
     outcomes = [count_of(outcome == name, name) for name in names]
-    kinds = [count_of(f.col("kind") == kind, kind) for kind in KINDS]
-    return [*outcomes, count_of(f.col("late"), "late"), *kinds]
+    by_kind = [count_of(f.col("kind") == name, KIND + name) for name in kinds.names]
+    return [*outcomes, count_of(f.col("late"), "late"), *by_kind]
 
 
 def count_of(condition: Any, name: str) -> Any:
@@ -181,8 +189,14 @@ def counts(progress: Any) -> Counts:
         bad=sum(reasons.values()),
         late=validated.get("late", 0) + delivered.get("late", 0),
         reasons=reasons,
-        kinds={kind: validated.get(kind, 0) + delivered.get(kind, 0) for kind in KINDS},
+        kinds=dict.fromkeys(KINDS, 0) | counts_by_kind(validated, delivered),
     )
+
+
+def counts_by_kind(*observed: Mapping[str, int]) -> dict[str, int]:
+    """The readings of each kind of sensor, in the observed metrics together."""
+    names = [name for name in dict.fromkeys(chain(*observed)) if name.startswith(KIND)]
+    return {name.removeprefix(KIND): sum(each.get(name, 0) for each in observed) for name in names}
 
 
 def as_counts(observed: Any) -> dict[str, int]:

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumphouse.homes.duplicates import missing
-from pumphouse.homes.schema import DAY_MS, KINDS
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds, Lasting, met_columns
+from pumphouse.homes.schema import DAY_MS, home_of
 
 KEPT_MS = DAY_MS
 NEVER = np.iinfo(np.int64).max  # later than every sequence number
@@ -55,16 +58,16 @@ class PartitionHistory:
     """
 
     homes: Ints
-    last: Times  # the last reading of each sensor: homes x KINDS
+    last: Times  # the last reading of each sensor: homes x kinds
     armed: Times  # when the alarm was armed
     mode_at: Times  # the last reading that gave the mode
-    opened: Times  # when the window was opened
-    smoke: Times  # the last reading with smoke above the alarm level
+    lasting: Times  # since when each rule `lasting` holds: homes x rules
+    met: Times  # for each rule `threshold`, the last reading in its range; see also alarms.combined
     clock: Times  # one number: the event time that this partition has reached
     resumed: Times  # one number: the end of the last outage of the whole partition
     raised: UInt64s  # fingerprints of raised alerts (see rules.fingerprint)
     raised_at: Times  # when each alert was last due
-    sensors: Ints  # climate sensors (number * 8 + kind): the rows of the three columns below
+    sensors: Ints  # with a rule `unusual` (sensor_number): the rows of the three columns below
     recent: Floats  # the last usual readings: sensors x RECENT
     count: Ints  # the number of usual readings so far
     odd: Ints  # the number of unusual readings in a row
@@ -79,38 +82,62 @@ class PartitionHistory:
         return np.searchsorted(self.homes, numbers)
 
 
-EMPTY = PartitionHistory(
-    homes=np.empty(0, np.int32),
-    last=np.empty((0, len(KINDS)), np.int64),
-    armed=np.empty(0, np.int64),
-    mode_at=np.empty(0, np.int64),
-    opened=np.empty(0, np.int64),
-    smoke=np.empty(0, np.int64),
-    clock=np.zeros(1, np.int64),
-    resumed=np.zeros(1, np.int64),
-    raised=np.empty(0, np.uint64),
-    raised_at=np.empty(0, np.int64),
-    sensors=np.empty(0, np.int32),
-    recent=np.empty((0, RECENT), np.float64),
-    count=np.empty(0, np.int32),
-    odd=np.empty(0, np.int32),
-    own_until=np.full(1, NEVER),
-)
-BY_HOME = ("last", "armed", "mode_at", "opened", "smoke")
+def _without_homes(kinds: Kinds) -> PartitionHistory:
+    return PartitionHistory(
+        homes=np.empty(0, np.int32),
+        last=np.empty((0, len(kinds.names)), np.int64),
+        armed=np.empty(0, np.int64),
+        mode_at=np.empty(0, np.int64),
+        lasting=np.empty((0, len(kinds.rules(Lasting))), np.int64),
+        met=np.empty((0, met_columns(kinds)), np.int64),
+        clock=np.zeros(1, np.int64),
+        resumed=np.zeros(1, np.int64),
+        raised=np.empty(0, np.uint64),
+        raised_at=np.empty(0, np.int64),
+        sensors=np.empty(0, np.int32),
+        recent=np.empty((0, RECENT), np.float64),
+        count=np.empty(0, np.int32),
+        odd=np.empty(0, np.int32),
+        own_until=np.full(1, NEVER),
+    )
+
+
+EMPTY = _without_homes(DEFAULT)
+BY_HOME = ("last", "armed", "mode_at", "lasting", "met")
 BY_SENSOR = ("recent", "count", "odd")
 
 
-def from_bytes(packed: bytes) -> PartitionHistory:
+def empty(kinds: Kinds) -> PartitionHistory:
+    """The history of no homes."""
+    return EMPTY if kinds is DEFAULT else _without_homes(kinds)
+
+
+def from_bytes(packed: bytes, kinds: Kinds = DEFAULT) -> PartitionHistory:
+    """The history in the state. Kinds and rules that were added later have not been seen yet."""
+    like_all = empty(kinds)
     names = [f.name for f in fields(PartitionHistory)]
     lengths = struct.unpack_from(f"<{len(names)}q", packed)
-    offset, columns = 8 * len(names), {}
+    columns: dict[str, Any] = {}
+    offset = 8 * len(names)
     for name, length in zip(names, lengths, strict=True):
-        like = getattr(EMPTY, name)
+        like = getattr(like_all, name)
         column = np.frombuffer(packed, like.dtype, length, offset)
+        key = "sensors" if name in BY_SENSOR else "homes"
         # A copy, because the buffer is read-only.
-        columns[name] = column.reshape(-1, *like.shape[1:]).copy()
+        columns[name] = column.copy() if like.ndim == 1 else widened(column, columns[key], like)
         offset += length * like.itemsize
     return PartitionHistory(**columns)
+
+
+def widened(
+    column: NDArray[np.generic], keys: NDArray[np.generic], like: NDArray[np.generic]
+) -> NDArray[np.generic]:
+    """A table with a row for each key, or none, and as many columns as `like`."""
+    rows = column.reshape(len(keys), -1) if column.size else like
+    table = np.zeros((len(rows), like.shape[1]), like.dtype)
+    width = min(rows.shape[1], like.shape[1])
+    table[:, :width] = rows[:, :width]
+    return table
 
 
 def starting_with(history: PartitionHistory, own_until: int | None) -> PartitionHistory:
@@ -158,7 +185,7 @@ def without_expired(history: PartitionHistory) -> PartitionHistory:
     alive = last.any(axis=1)
     if alive.all():
         return kept
-    alive_sensors = np.isin(kept.sensors // 8, kept.homes[alive])
+    alive_sensors = np.isin(home_of(kept.sensors), kept.homes[alive])
     by_home = {name: getattr(kept, name)[alive] for name in ("homes", *BY_HOME)}
     by_sensor = {name: getattr(kept, name)[alive_sensors] for name in ("sensors", *BY_SENSOR)}
     return replace(kept, **by_home, **by_sensor)

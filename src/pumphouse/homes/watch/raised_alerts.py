@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.errors import BadRecord, ConnectionFailed
 from pumphouse.events import Event
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import (
     ALERT_DDL,
-    ALERT_KINDS,
     ALERTS_HUB,
-    KINDS,
     Alert,
     decode_alert,
     home_number,
 )
+from pumphouse.homes.watch.alerts import fingerprints_of
 from pumphouse.homes.watch.history import UInt64s
-from pumphouse.homes.watch.rules import fingerprints_of
 from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
 
@@ -48,7 +48,9 @@ AlertsReader = Callable[[], list[Alert]]
 Ends = Mapping[str, int]  # the last sequence number of each partition
 
 
-def raised_fingerprints(spark: SparkSession, namespace: HomesNamespace) -> UInt64s:
+def raised_fingerprints(
+    spark: SparkSession, namespace: HomesNamespace, kinds: Kinds = DEFAULT
+) -> UInt64s:
     """The fingerprints of the alerts that the hub holds."""
     from pyspark.sql import functions as f
 
@@ -62,9 +64,11 @@ def raised_fingerprints(spark: SparkSession, namespace: HomesNamespace) -> UInt6
     rows = parsed.select("a.kind", "a.home", "a.sensor", "a.since").where("since is not null")
     rows = rows.where(f.col("home").rlike(HOME))
     alerts = [Alert(r.home, r.kind, r.sensor, 0, r.since, "", "") for r in rows.collect()]
-    return fingerprints_of(
-        [alert for alert in alerts if alert.kind in ALERT_KINDS and alert.sensor in KINDS]
-    )
+    return fingerprints_of([alert for alert in alerts if is_known(alert, kinds)], kinds)
+
+
+def is_known(alert: Alert, kinds: Kinds) -> bool:
+    return alert.kind in kinds.alert_names and alert.sensor in kinds.by_name
 
 
 def read_ends(hub: Mapping[str, str]) -> dict[str, int]:
@@ -80,13 +84,13 @@ def read_ends(hub: Mapping[str, str]) -> dict[str, int]:
     return asyncio.run(work(read_sink(hub)))
 
 
-def alerts_reader(hub: Mapping[str, str], group: str) -> AlertsReader:
+def alerts_reader(hub: Mapping[str, str], group: str, kinds: Kinds = DEFAULT) -> AlertsReader:
     """A function that reads all alerts of a hub. It can be pickled, because a task calls it."""
-    return partial(read_alerts, read_sink(hub), group)
+    return partial(read_alerts, read_sink(hub), group, kinds)
 
 
-def read_alerts(hub: SinkOptions, group: str) -> list[Alert]:
-    return list(alerts_in(asyncio.run(read_hub(hub, group))))
+def read_alerts(hub: SinkOptions, group: str, kinds: Kinds = DEFAULT) -> list[Alert]:
+    return list(alerts_in(asyncio.run(read_hub(hub, group)), kinds))
 
 
 async def read_hub(hub: SinkOptions, group: str) -> list[Event]:
@@ -114,7 +118,7 @@ async def read_partition(client: HubClient, partition: str, group: str) -> list[
     return events
 
 
-def alerts_in(events: Iterable[Event]) -> Iterator[Alert]:
+def alerts_in(events: Iterable[Event], kinds: Kinds = DEFAULT) -> Iterator[Alert]:
     """The events that are alerts. Any program may write to the hub, so others are skipped."""
     for event in events:
         try:
@@ -122,5 +126,5 @@ def alerts_in(events: Iterable[Event]) -> Iterator[Alert]:
             home_number(alert.home)
         except BadRecord:
             continue
-        if alert.kind in ALERT_KINDS and alert.sensor in KINDS:
+        if is_known(alert, kinds):
             yield alert

@@ -14,45 +14,31 @@ silent (the hub or its senders were down), that is an outage, and is not reporte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumphouse.homes.schema import (
-    ALERT_KINDS,
-    ALIVE_EVERY,
-    CHANGE_MS,
-    FORGOTTEN_ARMED_MS,
-    FORGOTTEN_MS,
-    KINDS,
-    MINUTE_MS,
-    PER_SENSOR,
-    SILENT_MS,
-    SMOKE_ALARM_PPM,
-    Alert,
-    home_id,
-    home_number,
-    region_of,
-)
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds, Lasting, Silence, Unusual
+from pumphouse.homes.schema import ALIVE_EVERY, MINUTE_MS, Alert
+from pumphouse.homes.watch.alarms import alarm_rows, alarms_of, combined, rows_of
+from pumphouse.homes.watch.alerts import Alerts, alerts_of, concatenated, fingerprints_of
 from pumphouse.homes.watch.history import (
-    EMPTY,
+    NEVER,
     ActivityColumns,
     Ints,
     Mask,
     PartitionHistory,
     Times,
     UInt64s,
+    empty,
     with_homes,
     without_expired,
 )
 from pumphouse.homes.watch.unusual import unusual_starts
 
-DOOR, WINDOW, GLASS, SMOKE = (KINDS.index(kind) for kind in ("door", "window", "glass", "smoke"))
-BREAK_IN, FIRE, FORGOTTEN_WINDOW, SILENT_SENSOR, UNUSUAL = range(len(ALERT_KINDS))
-
-SAME_FIRE_MS: Final = 10 * MINUTE_MS  # smoke that returns sooner belongs to the same fire
 # Of a home without changes every tenth reading is kept, and a home sends one reading a minute. A
 # longer time without readings of any home is an outage.
 OUTAGE_MS: Final = (ALIVE_EVERY + 5) * MINUTE_MS
@@ -60,83 +46,11 @@ OUTAGE_MS: Final = (ALIVE_EVERY + 5) * MINUTE_MS
 # clocks that are ahead.
 CLOCK_QUANTILE = 0.95
 
-TEXTS = {
-    (BREAK_IN, DOOR): "Door opened while the alarm is armed",
-    (BREAK_IN, GLASS): "Glass broken while the alarm is armed",
-    (FIRE, SMOKE): "Smoke or carbon monoxide above the alarm level",
-    (FORGOTTEN_WINDOW, WINDOW): "Window open for too long",
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Alerts:
-    """Alerts as columns."""
-
-    kind: Ints  # index in ALERT_KINDS
-    number: Ints  # of the home
-    sensor: Ints  # index in KINDS
-    at: Times
-    since: Times
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def where(self, condition: Mask | NDArray[np.intp]) -> Alerts:
-        return Alerts(
-            self.kind[condition],
-            self.number[condition],
-            self.sensor[condition],
-            self.at[condition],
-            self.since[condition],
-        )
-
-    def fingerprints(self) -> UInt64s:
-        return fingerprint(self.kind, self.number, self.sensor, self.since)
-
-    def as_alerts(self) -> list[Alert]:
-        columns = (self.kind, self.number, self.sensor, self.at, self.since)
-        return [as_alert(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
-
-
-def as_alert(kind: int, number: int, sensor: int, at: int, since: int) -> Alert:
-    name = KINDS[sensor].capitalize()
-    texts = {SILENT_SENSOR: f"{name} sensor sends no readings", UNUSUAL: f"{name} is unusual"}
-    text = TEXTS.get((kind, sensor)) or texts[kind]
-    return Alert(
-        home_id(number), ALERT_KINDS[kind], KINDS[sensor], at, since, region_of(number), text
-    )
-
-
-def fingerprint(kind: Ints, number: Ints, sensor: Ints, since: Times) -> UInt64s:
-    """The id of an alert as a 64-bit hash."""
-    per_sensor = np.isin(kind, [ALERT_KINDS.index(name) for name in PER_SENSOR])
-    subject = np.where(per_sensor, sensor, len(KINDS)).astype(np.uint64)
-    home_and_kind = number.astype(np.uint64) << np.uint64(8) | kind.astype(np.uint64) << np.uint64(
-        4
-    )
-    return mixed(mixed(home_and_kind | subject) ^ since.astype(np.uint64))
-
-
-def fingerprints_of(alerts: Sequence[Alert]) -> UInt64s:
-    return fingerprint(
-        np.array([ALERT_KINDS.index(alert.kind) for alert in alerts], np.int32),
-        np.array([home_number(alert.home) for alert in alerts], np.int32),
-        np.array([KINDS.index(alert.sensor) for alert in alerts], np.int32),
-        np.array([alert.since for alert in alerts], np.int64),
-    )
-
-
-def history_of_alerts(alerts: Sequence[Alert]) -> PartitionHistory:
+def history_of_alerts(alerts: Sequence[Alert], kinds: Kinds = DEFAULT) -> PartitionHistory:
     """A history of these alerts only, so that they are not raised a second time."""
     at = np.array([alert.at for alert in alerts], np.int64)
-    return replace(EMPTY, raised=fingerprints_of(alerts), raised_at=at)
-
-
-def mixed(words: UInt64s) -> UInt64s:
-    """The final steps of SplitMix64."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    return replace(empty(kinds), raised=fingerprints_of(alerts, kinds), raised_at=at)
 
 
 # -- all rules ------------------------------------------------------------------------------------
@@ -148,12 +62,13 @@ def apply_rules(
     grace_ms: int,
     known: UInt64s,
     delegated: Mask | None = None,
+    kinds: Kinds = DEFAULT,
 ) -> tuple[Alerts, PartitionHistory]:
     """The alerts that are due and were not raised before, and the new history.
 
-    `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent after
-    SILENT_MS plus `grace_ms`, because readings may be late. `delegated` are the activities whose
-    alarms (break-ins and fires) `sift` raises: the history contains them as raised.
+    `known` are the fingerprints of alerts raised by an earlier run. A sensor is silent after the
+    time of its rule plus `grace_ms`, because readings may be late. `delegated` are the activities
+    whose alarms (such as break-ins and fires) `sift` raises: the history contains them as raised.
     """
     order = order_of(activities)
     activities = activities.where(order)
@@ -161,22 +76,19 @@ def apply_rules(
     row = history.row_of(activities.number)
     since_armed, history = follow_modes(history, activities, row)
     resumptions = outage_ends(history, activities)
-    openings = break_in_rows(activities, since_armed)
-    smoking, history = fire_rows(history, activities, row)
-    alarms = alarms_of(activities, openings, smoking)
+    raising, history = alarm_rows(kinds, history, activities, row, since_armed)
+    alarms = alarms_of(activities, raising)
     if delegated is not None:
-        by_sift = delegated[order][np.concatenate([openings, smoking])]
-        known = np.concatenate([known, only_in(alarms, by_sift)])
-    alerts = [alarms, forgotten_windows(activities, since_armed)]
-    gaps, history = find_gaps(history, activities, row, resumptions, SILENT_MS + grace_ms)
-    unusual, history = find_unusual(history, activities)
-    history = move_clock(follow_windows(history, activities, row), activities, resumptions)
-    alerts += [
-        gaps,
-        unusual,
-        silences(history, SILENT_MS + grace_ms),
-        left_open(history, grace_ms),
-    ]
+        known = np.concatenate([known, only_in(alarms, delegated[order][rows_of(raising)])])
+    alerts = [alarms, *lasted(kinds, activities, since_armed)]
+    silence = SilenceRules(kinds, grace_ms)
+    gaps, history = find_gaps(history, activities, row, resumptions, silence)
+    unusual, history = find_unusual(history, activities, kinds)
+    combinations, history = combined(kinds, history, activities, row)
+    history = follow_lasting(kinds, history, activities, row)
+    history = move_clock(history, activities, resumptions)
+    alerts += [gaps, unusual, *combinations, silences(history, silence)]
+    alerts += still_lasting(kinds, history, grace_ms)
     new, history = deduplicated(history, concatenated(alerts), known)
     return new, without_expired(history)
 
@@ -184,11 +96,6 @@ def apply_rules(
 def order_of(activities: ActivityColumns) -> NDArray[np.intp]:
     """The order of time."""
     return np.lexsort((activities.kind, activities.number, activities.at))
-
-
-def concatenated(parts: list[Alerts]) -> Alerts:
-    names = ("kind", "number", "sensor", "at", "since")
-    return Alerts(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def deduplicated(
@@ -207,17 +114,6 @@ def deduplicated(
     raised = np.concatenate([history.raised, fingerprints[added]])
     raised_at = np.concatenate([at, np.full(int(added.sum()), history.clock[0])])
     return new, replace(history, raised=raised, raised_at=raised_at)
-
-
-def alerts_of(kind: int, activities: ActivityColumns, since: Times | None = None) -> Alerts:
-    kinds = np.full(len(activities), kind, np.int32)
-    return Alerts(
-        kinds,
-        activities.number,
-        activities.kind,
-        activities.at,
-        activities.since if since is None else since,
-    )
 
 
 # -- modes ----------------------------------------------------------------------------------------
@@ -261,21 +157,6 @@ def last_of_each(row: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.flatnonzero(np.append(row[1:] != row[:-1], True)) if len(row) else row
 
 
-# -- readings that are alerts ---------------------------------------------------------------------
-
-
-def alarms_of(
-    activities: ActivityColumns, openings: NDArray[np.intp], smoking: NDArray[np.intp]
-) -> Alerts:
-    """The alerts that one reading decides: break-ins and fires."""
-    return concatenated(
-        [
-            alerts_of(BREAK_IN, activities.where(openings)),
-            alerts_of(FIRE, activities.where(smoking)),
-        ]
-    )
-
-
 def only_in(alerts: Alerts, condition: Mask) -> UInt64s:
     """The fingerprints of the alerts that meet a condition at every activity that raises them."""
     return np.setdiff1d(
@@ -283,49 +164,84 @@ def only_in(alerts: Alerts, condition: Mask) -> UInt64s:
     )
 
 
-def break_in_rows(activities: ActivityColumns, since_armed: Times) -> NDArray[np.intp]:
-    """A door opened or a pane broken while the alarm was armed.
-
-    The reading that reports the change contains the mode of the alarm. If that reading was lost, a
-    later one raises the alert if the alarm was armed before the change.
-    """
-    active = np.isin(activities.kind, (DOOR, GLASS)) & (activities.value >= 1) & (since_armed > 0)
-    age = activities.at - activities.since
-    change = (age >= 0) & (age < CHANGE_MS)
-    return np.flatnonzero(active & (change | (since_armed <= activities.since)))
-
-
-def forgotten_windows(activities: ActivityColumns, since_armed: Times) -> Alerts:
-    is_open = (activities.kind == WINDOW) & (activities.value >= 1)
-    long_armed = activities.at - np.maximum(activities.since, since_armed) >= FORGOTTEN_ARMED_MS
-    long = (since_armed > 0) & long_armed | (activities.at - activities.since >= FORGOTTEN_MS)
-    return alerts_of(FORGOTTEN_WINDOW, activities.where(is_open & long))
-
-
-def fire_rows(
-    history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], PartitionHistory]:
-    """Smoke above the alarm level, once per fire."""
-    smoking = np.flatnonzero((activities.kind == SMOKE) & (activities.value >= SMOKE_ALARM_PPM))
-    smoking = smoking[np.argsort(row[smoking], kind="stable")]
-    home, at = row[smoking], activities.at[smoking]
-    before = history.smoke[home]
-    same = home[1:] == home[:-1]
-    before[1:] = np.where(same, at[:-1], before[1:])
-    new = np.abs(at - before) > SAME_FIRE_MS
-    smoke = history.smoke.copy()
-    np.maximum.at(smoke, home, at)
-    return smoking[new], replace(history, smoke=smoke)
-
-
 def find_unusual(
-    history: PartitionHistory, activities: ActivityColumns
+    history: PartitionHistory, activities: ActivityColumns, kinds: Kinds
 ) -> tuple[Alerts, PartitionHistory]:
-    starts, history = unusual_starts(history, activities)
-    return alerts_of(UNUSUAL, activities.where(starts), activities.at[starts]), history
+    starts, history = unusual_starts(history, activities, kinds)
+    alert_of = np.zeros(len(kinds.names), np.int32)
+    for kind, rule in kinds.rules(Unusual):
+        alert_of[kind] = kinds.alert_index(rule.alert)
+    unusual = activities.where(starts)
+    return alerts_of(alert_of[unusual.kind], unusual, unusual.at), history
+
+
+# -- values that last -----------------------------------------------------------------------------
+
+
+def lasted(kinds: Kinds, activities: ActivityColumns, since_armed: Times) -> list[Alerts]:
+    """Readings with a value that has lasted for too long."""
+    return [
+        alerts_of(
+            kinds.alert_index(rule.alert),
+            activities.where(
+                (activities.kind == kind)
+                & rule.values.contains(activities.value)
+                & is_long(rule, activities.at, activities.since, since_armed)
+            ),
+        )
+        for kind, rule in kinds.rules(Lasting)
+    ]
+
+
+def is_long(rule: Lasting, now: Times | int, since: Times, since_armed: Times) -> Mask:
+    """Whether a value has lasted too long: in any mode, or while the alarm is armed."""
+    long: Mask = now - since >= rule.any_ms
+    if rule.armed_ms is not None:
+        armed_ms = now - np.maximum(since, since_armed)
+        long |= (since_armed > 0) & (armed_ms >= rule.armed_ms)
+    return long
+
+
+def follow_lasting(
+    kinds: Kinds, history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
+) -> PartitionHistory:
+    since = history.lasting.copy()
+    for column, (kind, rule) in enumerate(kinds.rules(Lasting)):
+        # A late reading is outdated, and a fault has no value.
+        valid = (
+            (activities.kind == kind)
+            & ~np.isnan(activities.value)
+            & (activities.at >= history.last[row, kind])
+        )
+        holds = rule.values.contains(activities.value[valid])
+        # In order of time, so the last of several readings wins.
+        since[row[valid], column] = np.where(holds, activities.since[valid], 0)
+    return replace(history, lasting=since)
+
+
+def still_lasting(kinds: Kinds, history: PartitionHistory, grace_ms: int) -> list[Alerts]:
+    """Values that held at the last reading, and have now lasted for too long."""
+    now, alerts = int(history.clock[0]) - grace_ms, []
+    for column, (kind, rule) in enumerate(kinds.rules(Lasting)):
+        since = history.lasting[:, column]
+        (home,) = np.nonzero((since > 0) & is_long(rule, now, since, history.armed))
+        alert, sensor = kinds.alert_index(rule.alert), np.full(len(home), kind)
+        alerts.append(alerts_now(history, alert, home, sensor, since[home]))
+    return alerts
 
 
 # -- missing readings -----------------------------------------------------------------------------
+
+
+class SilenceRules:
+    """For each kind: how long a sensor may be silent, and the alert; NEVER without a rule."""
+
+    def __init__(self, kinds: Kinds, grace_ms: int) -> None:
+        self.after_ms = np.full(len(kinds.names), NEVER)
+        self.alert = np.zeros(len(kinds.names), np.int32)
+        for kind, rule in kinds.rules(Silence):
+            self.after_ms[kind] = rule.after_ms + grace_ms
+            self.alert[kind] = kinds.alert_index(rule.alert)
 
 
 def outage_ends(history: PartitionHistory, activities: ActivityColumns) -> Times:
@@ -341,13 +257,13 @@ def find_gaps(
     activities: ActivityColumns,
     row: NDArray[np.intp],
     resumptions: Times,
-    silent_ms: int,
+    silence: SilenceRules,
 ) -> tuple[Alerts, PartitionHistory]:
     """Sensors that send again after they were silent for too long.
 
     The silence during an outage, which ends at one of the `resumptions`, does not count.
     """
-    slot = row * len(KINDS) + activities.kind
+    slot = row * history.last.shape[1] + activities.kind
     order = np.argsort(slot, kind="stable")
     slot, at = slot[order], activities.at[order]
     last = history.last.reshape(-1).copy()
@@ -355,9 +271,11 @@ def find_gaps(
     same = slot[1:] == slot[:-1]
     before[1:] = np.where(same, np.maximum(at[:-1], before[1:]), before[1:])
     resumed = resumptions[np.searchsorted(resumptions, at, side="right") - 1]
+    silent_ms = silence.after_ms[activities.kind[order]]
     silent = (before > 0) & (at - np.maximum(before, resumed) >= silent_ms)
     np.maximum.at(last, slot, at)
-    alerts = alerts_of(SILENT_SENSOR, activities.where(order[silent]), before[silent])
+    resuming = activities.where(order[silent])
+    alerts = alerts_of(silence.alert[resuming.kind], resuming, before[silent])
     return alerts, replace(history, last=last.reshape(history.last.shape))
 
 
@@ -374,49 +292,22 @@ def move_clock(
     return replace(history, clock=np.array([clock]), resumed=resumptions[-1:])
 
 
-def silences(history: PartitionHistory, silent_ms: int) -> Alerts:
+def silences(history: PartitionHistory, silence: SilenceRules) -> Alerts:
     """Sensors that have been silent for too long at the time of the partition's clock."""
     quiet_since = np.maximum(history.last, history.resumed[0])
-    home, kind = np.nonzero((history.last > 0) & (history.clock[0] - quiet_since >= silent_ms))
-    return alerts_now(history, SILENT_SENSOR, home, kind, history.last[home, kind])
-
-
-def follow_windows(
-    history: PartitionHistory, activities: ActivityColumns, row: NDArray[np.intp]
-) -> PartitionHistory:
-    # A late reading is outdated, and a fault has no value.
-    valid = (
-        (activities.kind == WINDOW)
-        & ~np.isnan(activities.value)
-        & (activities.at >= history.last[row, WINDOW])
-    )
-    opened = history.opened.copy()
-    # In order of time, so the last of several readings wins.
-    opened[row[valid]] = np.where(activities.value[valid] >= 1, activities.since[valid], 0)
-    return replace(history, opened=opened)
-
-
-def left_open(history: PartitionHistory, grace_ms: int) -> Alerts:
-    """Windows that were open at their last reading, and have now been open for too long."""
-    now = history.clock[0] - grace_ms
-    long_armed = (history.armed > 0) & (
-        now - np.maximum(history.opened, history.armed) >= FORGOTTEN_ARMED_MS
-    )
-    long = long_armed | (now - history.opened >= FORGOTTEN_MS)
-    (home,) = np.nonzero((history.opened > 0) & long)
-    return alerts_now(
-        history, FORGOTTEN_WINDOW, home, np.full(len(home), WINDOW), history.opened[home]
-    )
+    is_silent = history.clock[0] - quiet_since >= silence.after_ms
+    home, kind = np.nonzero((history.last > 0) & is_silent)
+    return alerts_now(history, silence.alert[kind], home, kind, history.last[home, kind])
 
 
 def alerts_now(
     history: PartitionHistory,
-    kind: int,
+    kind: int | Ints,
     home: NDArray[np.intp],
     sensor: NDArray[np.intp],
     since: Times,
 ) -> Alerts:
     """Alerts at the time of the partition's clock; `home` are rows of the history."""
-    kinds = np.full(len(home), kind, np.int32)
+    kinds = np.broadcast_to(np.asarray(kind, np.int32), len(home))
     at = np.full(len(home), history.clock[0])
     return Alerts(kinds, history.homes[home], sensor.astype(np.int32), at, since)

@@ -39,11 +39,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pumphouse.homes.exact_validation import EARLIEST_MS, LATEST_MS
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,
-    KINDS,
     MODES,
     VERSION,
     Alert,
@@ -55,7 +56,6 @@ from pumphouse.homes.trace_text import TRACE, trace_properties
 from pumphouse.homes.validation import HOME, index_in, trace_column
 from pumphouse.homes.watch import rules
 from pumphouse.homes.watch.history import (
-    EMPTY,
     NEVER,
     ActivityColumns,
     Mask,
@@ -101,6 +101,7 @@ class WatchSettings:
     tasks: int = 2  # tasks that apply the rules
     grace_s: float = 300.0  # how late readings may be before a sensor is silent
     sharing: Sharing | None = None  # with other applications
+    kinds: Kinds = DEFAULT
     alarms: bool = True  # raise break-ins and fires; False: `sift` raises them (SiftSettings)
 
 
@@ -115,7 +116,8 @@ def start(
     settings = settings or WatchSettings()
     events = spark.readStream.format("eventhubs").schema(COLUMNS)
     events = events.options(**source_options(namespace, settings))
-    alerts = watched(activity_columns(events.load()), make_watcher(spark, namespace, settings))
+    numbers = activity_columns(events.load(), settings.kinds)
+    alerts = watched(numbers, make_watcher(spark, namespace, settings))
     writer = as_events(alerts).writeStream.queryName(NAME).format("eventhubs")
     writer = writer.options(**namespace.hub_options(ALERTS_HUB)).outputMode("append")
     writer = writer.option("dedupProperties", "false")  # an alert has an id of its own
@@ -137,9 +139,11 @@ def make_watcher(
     ends_reader = partial(read_ends, namespace.hub_options(ACTIVITY_HUB))
     if settings.sharing is None:
         ends = None if settings.alarms else ends_reader()
-        return Watcher(grace_ms, raised_fingerprints(spark, namespace), ends=ends)
-    alerts = alerts_reader(namespace.hub_options(ALERTS_HUB), NAME)
-    return Watcher(grace_ms, NO_FINGERPRINTS, alerts, None if settings.alarms else ends_reader)
+        known = raised_fingerprints(spark, namespace, settings.kinds)
+        return Watcher(grace_ms, known, ends=ends, kinds=settings.kinds)
+    alerts = alerts_reader(namespace.hub_options(ALERTS_HUB), NAME, settings.kinds)
+    reader = None if settings.alarms else ends_reader
+    return Watcher(grace_ms, NO_FINGERPRINTS, alerts, reader, kinds=settings.kinds)
 
 
 def source_options(namespace: HomesNamespace, settings: WatchSettings) -> dict[str, str]:
@@ -176,7 +180,7 @@ def new_checkpoint(checkpoint: str) -> str:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def activity_columns(events: DataFrame) -> DataFrame:
+def activity_columns(events: DataFrame, kinds: Kinds = DEFAULT) -> DataFrame:
     """Activities as columns of numbers, without invalid ones. `sift` has validated all, but any
     program may write to the hub, and one body must not stop the stage."""
     parsed = events.select(
@@ -189,7 +193,7 @@ def activity_columns(events: DataFrame) -> DataFrame:
         "partition",
         "sequence",
         f.col("r.home").substr(2, 6).try_cast("int").alias("number"),
-        index_in(KINDS, "r.sensor").alias("kind"),
+        index_in(kinds.names, "r.sensor").alias("kind"),
         "r.at",
         "r.value",
         "r.since",
@@ -235,7 +239,9 @@ class Watcher(StatefulProcessor):
         read_alerts: AlertsReader | None = None,
         read_ends: Callable[[], Ends] | None = None,
         ends: Ends | None = None,
+        kinds: Kinds = DEFAULT,
     ) -> None:
+        self.kinds = kinds
         self.grace_ms, self.known, self.read_alerts = grace_ms, known, read_alerts
         self.read_ends, self.ends = read_ends, ends
         self.initial: PartitionHistory | None = None  # shared by the partitions of a task
@@ -247,13 +253,17 @@ class Watcher(StatefulProcessor):
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
-        before = self.initial_history(key[0]) if packed is None else from_bytes(packed[0])
+        before = (
+            self.initial_history(key[0]) if packed is None else from_bytes(packed[0], self.kinds)
+        )
         table = pd.concat(rows)
         activities, delegated = as_columns(table), delegated_of(table, before)
-        alerts, after = rules.apply_rules(before, activities, self.grace_ms, self.known, delegated)
+        alerts, after = rules.apply_rules(
+            before, activities, self.grace_ms, self.known, delegated, self.kinds
+        )
         self.state.update((after.to_bytes(),))
         if len(alerts):  # Spark cannot convert a frame without rows
-            yield as_frame(alerts.as_alerts(), traces_of(table))
+            yield as_frame(alerts.as_alerts(self.kinds), traces_of(table, self.kinds))
 
     def initial_history(self, partition: str) -> PartitionHistory:
         """The history of a partition without state."""
@@ -261,7 +271,7 @@ class Watcher(StatefulProcessor):
             if self.read_ends is not None:
                 self.ends = self.read_ends()
             alerts = None if self.read_alerts is None else self.read_alerts()
-            self.initial = EMPTY if alerts is None else rules.history_of_alerts(alerts)
+            self.initial = rules.history_of_alerts(alerts or (), self.kinds)
         # A partition that is not among the ends was added later.
         own_until = None if self.ends is None else self.ends.get(partition, -1)
         return starting_with(self.initial, own_until)
@@ -278,12 +288,12 @@ def delegated_of(rows: pd.DataFrame, history: PartitionHistory) -> Mask | None:
     return delegated
 
 
-def traces_of(rows: pd.DataFrame) -> Traces:
+def traces_of(rows: pd.DataFrame, kinds: Kinds = DEFAULT) -> Traces:
     """The trace of each reading that has one, by home, sensor and time."""
     traced = rows[rows[TRACE].notna()]
     columns = (traced[name].tolist() for name in ("number", "kind", "at", TRACE))
     return {
-        (home_id(number), KINDS[kind], at): trace
+        (home_id(number), kinds.names[kind], at): trace
         for number, kind, at, trace in zip(*columns, strict=True)
     }
 

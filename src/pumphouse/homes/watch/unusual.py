@@ -1,4 +1,4 @@
-"""Detects climate readings that differ from the sensor's own recent ones.
+"""The rule `unusual`: readings that differ from the sensor's own recent ones.
 
 A sensor's recent readings define what is usual: their median, and their median distance from it. A
 reading many times further away is unusual. Unusual readings do not change what is usual: otherwise
@@ -16,7 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pumphouse.homes.schema import CLIMATE, KINDS
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds, Unusual
+from pumphouse.homes.schema import sensor_number
 from pumphouse.homes.watch.history import (
     RECENT,
     ActivityColumns,
@@ -27,24 +29,22 @@ from pumphouse.homes.watch.history import (
     with_sensors,
 )
 
-FIRST_CLIMATE: Final = len(KINDS) - len(CLIMATE)
 LEARN: Final = 12  # usual readings of a sensor before a reading can be unusual
 FAR: Final = 6.0  # an unusual reading is further away than this multiple of the usual distance
 MAD: Final = 1.4826  # scales the median distance to a standard deviation
-# The smallest usual distance, in °C and percent. Without it, a change in the last digit of a sensor
-# that was constant would be unusual.
-LEAST: Final = np.array([0.5, 2.0])
 NEW_USUAL: Final = 2 * RECENT  # unusual readings in a row that become the usual ones
 
 
 def unusual_starts(
-    history: PartitionHistory, activities: ActivityColumns
+    history: PartitionHistory, activities: ActivityColumns, kinds: Kinds = DEFAULT
 ) -> tuple[NDArray[np.intp], PartitionHistory]:
     """The indices of the readings at which unusual readings begin."""
-    indices = np.flatnonzero((activities.kind >= FIRST_CLIMATE) & ~np.isnan(activities.value))
+    least_of = least_distances(kinds)
+    has_rule = least_of[activities.kind] > 0
+    indices = np.flatnonzero(has_rule & ~np.isnan(activities.value))
     if not len(indices):
         return indices, history
-    sensor = activities.number[indices] * 8 + activities.kind[indices]
+    sensor = sensor_number(activities.number[indices], activities.kind[indices])
     history = with_sensors(history, np.unique(sensor))
     row = np.searchsorted(history.sensors, sensor)
     order = np.argsort(row, kind="stable")
@@ -52,10 +52,19 @@ def unusual_starts(
     recent = RecentReadings(history.recent.copy(), history.count.copy(), history.odd.copy())
     begins = np.zeros(len(indices), bool)
     for batch in one_per_row(row):  # the first of each sensor, then the second, ...
-        least = LEAST[activities.kind[indices[batch]] - FIRST_CLIMATE]
+        least = least_of[activities.kind[indices[batch]]]
         begins[batch] = recent.add(row[batch], activities.value[indices[batch]], least)
     history = replace(history, recent=recent.recent, count=recent.count, odd=recent.odd)
     return np.sort(indices[begins]), history
+
+
+def least_distances(kinds: Kinds) -> Floats:
+    """The smallest usual distance of each kind, 0 without a rule. Without it, a change in the last
+    digit of a sensor that was constant would be unusual."""
+    least = np.zeros(len(kinds.names))
+    for kind, rule in kinds.rules(Unusual):
+        least[kind] = rule.least
+    return least
 
 
 def one_per_row(row: NDArray[np.intp]) -> list[NDArray[np.intp]]:
