@@ -119,7 +119,8 @@ PURE = """telemetry.definitions telemetry.trace_context
     spark.lag.known_positions spark.deduplication spark.advice spark.generation
     spark.tenancy.journal spark.several_hubs.selection spark.several_hubs.sources
     spark.tenancy.states spark.tenancy.options homes.schema homes.simulator.sensors
-    homes.simulator.people homes.simulator.incidents homes.simulator.incident_values
+    homes.simulator.people homes.simulator.added_sensors homes.simulator.incidents
+    homes.simulator.incident_values
     homes.simulator.reading_faults homes.simulator.record_encoding
     homes.simulator.day_cache homes.simulator.hashed_random homes.simulator.replay
     homes.simulator.recording homes.simulator.recorded_files

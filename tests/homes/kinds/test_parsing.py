@@ -121,9 +121,14 @@ BAD_RULES = [
     ),
 ]
 BAD_SIMULATIONS = [
+    ("{ quiet = [0, 60] }", "simulate.quiet: a sensor is not quiet at these values"),
+    (
+        '{ quiet = [0, 1], incident = "fire", active = [9, 99] }',
+        "simulate.active: a sensor is quie",
+    ),
     ("{ quiet = [5, 0] }", "simulate.quiet: expected two whole numbers from 0 to 999 in order"),
     ("{ quiet = [0, 1], minutes = [1, 2] }", "simulate.minutes: unknown key"),
-    ('{ quiet = [0, 1], incident = "gas" }', "simulate.incident: unknown alert 'gas'"),
+    ('{ quiet = [0, 1], active = [60, 70], incident = "gas" }', "simulate.incident: unknown alert"),
 ]
 KIND = '[kinds.co]\nunit = "ppm"\nquiet = { below = 50 }\n'
 

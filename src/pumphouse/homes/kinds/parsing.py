@@ -35,6 +35,7 @@ from pumphouse.homes.kinds.tables import Table, shown
 NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
 ALERTS_MAX: Final = 32
 VALUE_MAX: Final = 999  # of a simulated reading
+MODELLED: Final = ("motion", "door", "window", "glass", "smoke")  # kinds of the home simulator
 MINUTES_MAX: Final = 1200
 RATE_MAX: Final = 1000.0  # one incident for each home and day
 
@@ -107,7 +108,7 @@ def parse_kind(table: Table, name: str, alerts: tuple[str, ...]) -> Kind:
         alarm=active_range(alarm, quiet) if alarm.values else None,
         quiet_text=table.text("quiet_text", ""),
         active_text=table.text("active_text", ""),
-        simulated=parse_simulated(table.table("simulate"), alerts),
+        simulated=parse_simulated(table.table("simulate"), name, quiet, alerts),
     )
 
 
@@ -233,18 +234,27 @@ def parse_condition(table: Table, kinds: Mapping[str, Kind]) -> Condition:
 # -- the simulator
 
 
-def parse_simulated(table: Table, alerts: tuple[str, ...]) -> Simulated | None:
+def parse_simulated(
+    table: Table, kind: str, sensor: Quiet, alerts: tuple[str, ...]
+) -> Simulated | None:
     if not table.values:
         return None
+    if kind in MODELLED:
+        raise table.error("the home simulator has a model of its own: remove this table", "")
     table.only("quiet", "incident", "active", "minutes", "per_1000_homes")
     quiet = table.span("quiet", 0, VALUE_MAX)
+    if not all(map(sensor.contains, quiet)):
+        raise table.error("a sensor is not quiet at these values: change one of them", "quiet")
     if "incident" not in table.values:
         table.only("quiet")
         return Simulated(quiet, "", quiet, (1, 1), 0.0)
+    active = table.span("active", 0, VALUE_MAX)
+    if sensor.overlaps(Range(*active)):
+        raise table.error("a sensor is quiet at some of these values: change one of them", "active")
     return Simulated(
         quiet,
         alert_of(table, alerts, "incident"),
-        table.span("active", 0, VALUE_MAX),
+        active,
         table.span("minutes", 1, MINUTES_MAX),
         table.positive("per_1000_homes", RATE_MAX),
     )

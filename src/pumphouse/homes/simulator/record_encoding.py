@@ -31,7 +31,8 @@ from pumphouse.homes.simulator.hashed_random import Flags, Ints, Longs, UInt8s
 DROP: Final = b"\x01"  # a byte that occurs neither in the JSON nor in the bytes before it
 VALUE_MAX = 999
 CHUNK = 16_384  # rows of a table: a few megabytes, which fit into the processor's cache
-LATE, DUPLICATE, MALFORMED = 1, 2, 4  # bits of `ReadingColumns.flags`
+# Bits of `ReadingColumns.flags`. ALARM: the value of an added sensor is in the range of an alarm.
+LATE, DUPLICATE, MALFORMED, ALARM = 1, 2, 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class ReadingColumns:
     """Readings as columns."""
 
     home: Ints
-    sensor: Ints  # index in schema.SENSORS
+    sensor: Ints  # index in schema.SENSORS, or in HomeSimulator.sensors
     seq: Longs
     at: Longs
     value: Ints
@@ -47,7 +48,7 @@ class ReadingColumns:
     mode: Ints  # index in schema.MODES
     battery: Ints
     fault: Ints  # 0, or the index in reading_faults.FAULTS plus 1
-    flags: Ints  # LATE, DUPLICATE, MALFORMED
+    flags: Ints  # LATE, DUPLICATE, MALFORMED, ALARM
 
     def __len__(self) -> int:
         return len(self.home)
@@ -55,12 +56,12 @@ class ReadingColumns:
     def take(self, selection: npt.NDArray[np.intp] | Flags | Ints | slice) -> ReadingColumns:
         return ReadingColumns(*(getattr(self, f.name)[selection] for f in fields(self)))
 
-    def reading(self, i: int) -> Reading:
+    def reading(self, i: int, sensors: tuple[str, ...] = SENSORS) -> Reading:
         """One reading as a `schema.Reading`, without its flags."""
         fault = int(self.fault[i])
         return Reading(
             home=home_id(int(self.home[i])),
-            sensor=SENSORS[self.sensor[i]],
+            sensor=sensors[self.sensor[i]],
             seq=int(self.seq[i]),
             at=int(self.at[i]),
             value=None if fault else int(self.value[i]),
@@ -117,13 +118,14 @@ class RecordTemplate:
 
 
 @cache
-def record_template() -> RecordTemplate:
+def record_template(sensors: tuple[str, ...] = SENSORS) -> RecordTemplate:
     """The template, made from the bytes that the client and the schema write for one reading."""
-    body = _widest_body()
+    name_width = max(map(len, sensors))
+    placeholder = b"S" * name_width
+    body = _widest_body(placeholder.decode())
     row = batch_section(encode_event(Event(body, partition_key=home_id(0))))
     head, key = row.index(body), row.index(home_id(0).encode()) + 1
-    name_width = max(map(len, SENSORS))
-    rows = [row.replace(b"SENSOR", s.encode() + DROP * (name_width - len(s))) for s in SENSORS]
+    rows = [row.replace(placeholder, s.encode() + DROP * (name_width - len(s))) for s in sensors]
     offsets = {name: head + body.index(b'"%s":' % name.encode()) + len(name) + 3 for name in FIELDS}
     return RecordTemplate(
         rows=np.array([list(r) for r in rows], np.uint8),
@@ -138,15 +140,15 @@ def record_template() -> RecordTemplate:
         since=offsets["since"],
         mode=offsets["mode"] + 1,
         battery=offsets["battery"],
-        unused=np.array([name_width - len(s) for s in SENSORS], np.int32),
+        unused=np.array([name_width - len(s) for s in sensors], np.int32),
     )
 
 
 FIELDS: Final = ("home", "seq", "at", "value", "since", "mode", "battery")
 
 
-def _widest_body() -> bytes:
-    body = encode_reading(Reading(home_id(0), "SENSOR", 10**7, 10**12, 100, 10**12, "asleep", 100))
+def _widest_body(sensor: str) -> bytes:
+    body = encode_reading(Reading(home_id(0), sensor, 10**7, 10**12, 100, 10**12, "asleep", 100))
     assert len(body) < 200, "both lengths must fit into one byte, faults included"
     return body
 
@@ -171,26 +173,27 @@ _UNUSED: Final = np.array([3 - len(str(n)) for n in range(VALUE_MAX + 1)], np.in
 # -- packing
 
 
-def pack_records(columns: ReadingColumns) -> PackedRecords:
+def pack_records(columns: ReadingColumns, sensors: tuple[str, ...] = SENSORS) -> PackedRecords:
     """The records of all readings, in their order."""
     if len(columns) <= CHUNK:
-        return _pack(columns)
+        return _pack(columns, sensors)
     chunk_starts = range(0, len(columns), CHUNK)
     parts = [
-        _pack(columns.take(slice(chunk_start, chunk_start + CHUNK))) for chunk_start in chunk_starts
+        _pack(columns.take(slice(chunk_start, chunk_start + CHUNK)), sensors)
+        for chunk_start in chunk_starts
     ]
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
     return PackedRecords(b"".join(part.data for part in parts), _starts(sizes))
 
 
-def _pack(columns: ReadingColumns) -> PackedRecords:
-    template = record_template()
+def _pack(columns: ReadingColumns, sensors: tuple[str, ...]) -> PackedRecords:
+    template = record_template(sensors)
     table = template.rows.take(columns.sensor, axis=0)
     sizes = _sizes(columns, template)
     _fill(table, columns, sizes, template)
     packed = PackedRecords(table.tobytes().replace(DROP, b""), _starts(sizes))
     special = np.flatnonzero((columns.fault > 0) | (columns.flags & MALFORMED > 0))
-    return _with_special_rows(packed, columns, special) if len(special) else packed
+    return _with_special_rows(packed, columns, special, sensors) if len(special) else packed
 
 
 def _starts(sizes: Longs | Ints) -> Longs:
@@ -249,10 +252,13 @@ def _put_long(table: UInt8s, offset: int, numbers: Longs) -> None:
 
 
 def _with_special_rows(
-    packed: PackedRecords, columns: ReadingColumns, special: npt.NDArray[np.intp]
+    packed: PackedRecords,
+    columns: ReadingColumns,
+    special: npt.NDArray[np.intp],
+    sensors: tuple[str, ...],
 ) -> PackedRecords:
     """Replace the records of the special rows, each encoded by the client."""
-    return with_records(packed, {int(i): _record(columns, int(i)) for i in special})
+    return with_records(packed, {int(i): _record(columns, int(i), sensors) for i in special})
 
 
 def with_records(packed: PackedRecords, records: Mapping[int, bytes]) -> PackedRecords:
@@ -266,8 +272,8 @@ def with_records(packed: PackedRecords, records: Mapping[int, bytes]) -> PackedR
     return PackedRecords(b"".join(parts), _starts(sizes))
 
 
-def _record(columns: ReadingColumns, i: int) -> bytes:
-    reading = columns.reading(i)
+def _record(columns: ReadingColumns, i: int, sensors: tuple[str, ...]) -> bytes:
+    reading = columns.reading(i, sensors)
     body = encode_reading(reading)
     if columns.flags[i] & MALFORMED:
         body = reading_faults.malformed_body(

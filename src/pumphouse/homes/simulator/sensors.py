@@ -1,4 +1,4 @@
-"""The home simulator: five readings per home and minute, for any minute.
+"""The home simulator: five readings per home and minute or more, for any minute.
 
     HomeSimulator(homes, seed, incidents, reading_faults)
         plan_day -> values of a minute -> incidents -> reading faults -> pack_records -> Batch
@@ -21,7 +21,10 @@ import numpy as np
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
 from pumphouse.homes import schema
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.simulator import incidents as inc
+from pumphouse.homes.simulator.added_sensors import AddedSensors, incidents_of, set_values
 from pumphouse.homes.simulator.day_cache import Day, DayCache
 from pumphouse.homes.simulator.hashed_random import (
     Flags,
@@ -46,6 +49,7 @@ from pumphouse.homes.simulator.reading_faults import (
     late_by,
 )
 from pumphouse.homes.simulator.record_encoding import (
+    ALARM,
     DUPLICATE,
     LATE,
     MALFORMED,
@@ -98,6 +102,7 @@ class HomeSimulator:
         seed: int = 1,
         incidents: Incidents | None = None,
         reading_faults: ReadingFaults | None = None,
+        kinds: Kinds = DEFAULT,
     ) -> None:
         if not 1 <= homes <= schema.HOMES_MAX:
             raise OptionError(f"invalid number of homes {homes:,}: use 1 to {schema.HOMES_MAX:,}")
@@ -105,6 +110,8 @@ class HomeSimulator:
         self.seed = seed
         self.incidents = incidents or Incidents()
         self.reading_faults = reading_faults or ReadingFaults()
+        self.added = AddedSensors.of(kinds)
+        self.sensors = schema.SENSORS + self.added.names  # of each home
         self.numbers: Ints = np.arange(homes, dtype=np.int32)
         keys = home_keys(seed, self.numbers)
         # The time in the minute at which each home sends, in milliseconds.
@@ -114,7 +121,7 @@ class HomeSimulator:
         self._homes: Ints = np.argsort(self.offsets, kind="stable").astype(np.int32)
         self._rows: Ints = np.argsort(self._homes).astype(np.int32)
         self._keys: UInt64s = keys[self._homes]
-        self._sensor_keys: UInt64s = _sensor_keys(self._keys)
+        self._sensor_keys: UInt64s = _sensor_keys(self._keys, len(self.sensors))
         self._offsets: Longs = self.offsets[self._homes].astype(np.int64)
         installed, *_ = quarters(random_bits(self._keys, INSTALLED))
         self._installed: Longs = INSTALLED_MS + below(installed, 365) * np.int64(schema.DAY_MS)
@@ -131,7 +138,7 @@ class HomeSimulator:
         A late reading is part of the minute in which it arrives, not of the minute it was measured.
         """
         columns = self.arriving(minute, homes)
-        return Batch(columns, pack_records(columns))
+        return Batch(columns, pack_records(columns, self.sensors))
 
     def arriving(self, minute: int, homes: Ints | None = None) -> ReadingColumns:
         """The readings that `minute` returns, without the encoded records."""
@@ -156,7 +163,7 @@ class HomeSimulator:
         rows = self._rows if homes is None else self._rows[homes]
         day = self._days.day(minute // DAY)
         mode = day.mode(rows, minute)
-        value = np.zeros((len(rows), len(schema.SENSORS)), np.int32)
+        value = np.zeros((len(rows), len(self.sensors)), np.int32)
         since = np.full_like(value, LONG_AGO)
         self._set_motion(day, rows, minute, mode, value, since)
         for sensor, intervals, before in (
@@ -165,6 +172,9 @@ class HomeSimulator:
         ):
             value[:, sensor], since[:, sensor] = intervals.of(rows).at(minute, before[rows])
         value[:, inc.SMOKE] = self._smoke(day, rows, minute, mode)
+        if self.added.kinds:
+            keys = self._sensor_keys[rows]
+            set_values(self.added, keys, minute, bool(self.incidents), value, since)
         silent = apply_incidents(day.incidents, rows, minute, value, since)
         columns = self._columns(day, rows, minute, mode, value, since)
         return columns if silent is None else columns.take(~silent.reshape(-1))
@@ -185,8 +195,13 @@ class HomeSimulator:
             mode=np.repeat(mode, sensors),
             battery=day.battery[rows].reshape(-1),
             fault=self._faults(keys, minute),
-            flags=np.zeros(value.size, np.int32),
+            flags=self._alarm_flags(value),
         )
+
+    def _alarm_flags(self, value: Ints) -> Ints:
+        if not self.added.kinds:
+            return np.zeros(value.size, np.int32)
+        return np.where(self.added.is_alarm(value), ALARM, 0).astype(np.int32).reshape(-1)
 
     def _since(self, rows: Ints, keys: UInt64s, minutes: Ints) -> Longs:
         """The time of the last change of each sensor.
@@ -290,14 +305,33 @@ class HomeSimulator:
             return ()
         days = range(from_minute // DAY - 1, to_minute // DAY + 1)
         incidents = [i for day in days for i in self._incidents(self._days.incidents_of(day))]
+        incidents += [i for day in days for i in self._added_incidents(day)]
         low, high = from_minute * schema.MINUTE_MS, to_minute * schema.MINUTE_MS
         return tuple(sorted((i for i in incidents if low <= i.since < high), key=lambda i: i.since))
 
     def _incidents(self, incidents: IncidentColumns) -> Iterator[Incident]:
         for i in range(len(incidents)):
             sensor = int(incidents.sensor[i])
-            for affected in range(inc.ALL) if sensor == inc.ALL else (sensor,):
-                yield self._incident(incidents, i, affected)
+            for affected in range(len(self.sensors)) if sensor == inc.ALL else (sensor,):
+                if self.added.silent_minutes(affected) is not None:
+                    yield self._incident(incidents, i, affected)
+
+    def _added_incidents(self, day: int) -> Iterator[Incident]:
+        for column, simulated in self.added.columns():
+            if not simulated.incident:
+                continue
+            found = incidents_of(self._sensor_keys[:, column], day, simulated)
+            for row, start, end in zip(
+                found.row.tolist(), found.start.tolist(), found.end.tolist(), strict=True
+            ):
+                yield Incident(
+                    home=schema.home_id(int(self._homes[row])),
+                    kind=simulated.incident,
+                    sensor=self.sensors[column],
+                    since=self._changed_at(row, column, start),
+                    until=self._changed_at(row, column, end),
+                    due=self._sent_at(row, start),
+                )
 
     def _incident(self, incidents: IncidentColumns, i: int, sensor: int) -> Incident:
         row, kind = int(incidents.row[i]), int(incidents.kind[i])
@@ -306,12 +340,12 @@ class HomeSimulator:
         due = {
             inc.FORGOTTEN_WINDOW: int(incidents.armed[i])
             + schema.FORGOTTEN_ARMED_MS // schema.MINUTE_MS,
-            inc.SILENT_SENSOR: start + schema.SILENT_MS // schema.MINUTE_MS,
+            inc.SILENT_SENSOR: start + (self.added.silent_minutes(sensor) or 0),
         }.get(kind, start)
         return Incident(
             home=schema.home_id(int(self._homes[row])),
             kind=inc.KINDS[kind],
-            sensor=schema.SENSORS[sensor],
+            sensor=self.sensors[sensor],
             since=self._sent_at(row, start) if silent else self._changed_at(row, sensor, start),
             until=self._sent_at(row, end) if silent else self._changed_at(row, sensor, end),
             due=self._sent_at(row, due),
@@ -327,8 +361,8 @@ class HomeSimulator:
         return int(self._since(rows, keys, np.array([[minute]], np.int32))[0, 0])
 
 
-def _sensor_keys(keys: UInt64s) -> UInt64s:
-    salts = [np.uint64(1_000_003 * (sensor + 1)) for sensor in range(len(schema.SENSORS))]
+def _sensor_keys(keys: UInt64s, sensors: int) -> UInt64s:
+    salts = [np.uint64(1_000_003 * (sensor + 1)) for sensor in range(sensors)]
     return np.stack([mix_array(keys ^ salt) for salt in salts], axis=1)
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from pumphouse.errors import OptionError
-from pumphouse.homes.schema import ARMED, MODES, SENSORS, SMOKE_ALARM_PPM
+from pumphouse.homes.schema import ARMED, HOMES_MAX, MODES, SENSORS, SMOKE_ALARM_PPM
 from pumphouse.homes.simulator.hashed_random import (
     Flags,
     home_keys,
@@ -22,7 +23,7 @@ from pumphouse.homes.simulator.hashed_random import (
     random_bits_at,
     with_small_probability,
 )
-from pumphouse.homes.simulator.record_encoding import MALFORMED, ReadingColumns
+from pumphouse.homes.simulator.record_encoding import ALARM, MALFORMED, ReadingColumns
 from pumphouse.telemetry.trace_context import RANDOM, SAMPLED, TraceContext
 
 TRACED = 70  # the purpose of the random numbers
@@ -51,7 +52,7 @@ def traces_of(columns: ReadingColumns, options: TraceOptions, seed: int) -> dict
     if options == NO_TRACES or not len(columns):
         return {}
     selected = is_alarm(columns) if options.alarms else np.zeros(len(columns), bool)
-    keys = home_keys(seed, columns.home * len(SENSORS) + columns.sensor)
+    keys = home_keys(seed, sensor_numbers(columns))
     words = random_bits_at(keys, TRACED, columns.seq)
     if options.share:
         selected |= with_small_probability(words, options.share)
@@ -60,14 +61,25 @@ def traces_of(columns: ReadingColumns, options: TraceOptions, seed: int) -> dict
     return {row: context_of(int(words[row])).traceparent for row in rows}
 
 
+def sensor_numbers(columns: ReadingColumns) -> npt.NDArray[np.int64]:
+    """A number for each sensor; those of added sensors come after those of all homes."""
+    number = columns.home.astype(np.int64) * len(SENSORS) + columns.sensor
+    is_added = columns.sensor >= len(SENSORS)
+    added = (columns.sensor * np.int64(HOMES_MAX)) + columns.home
+    out: npt.NDArray[np.int64] = np.where(is_added, added, number)
+    return out
+
+
 def is_alarm(columns: ReadingColumns) -> Flags:
-    """Readings that may raise an alert: smoke, broken glass, openings while the alarm is armed."""
+    """Readings that may raise an alert: smoke, broken glass, openings while the alarm is armed, and
+    the alarms of added sensors."""
     sensor, active = columns.sensor, columns.value > 0
     smoke = (sensor == SMOKE) & (columns.value >= SMOKE_ALARM_PPM)
     armed = np.isin(columns.mode, ARMED_MODES)
     opening = np.isin(sensor, OPENINGS) & active & armed
-    alarm: Flags = (smoke | ((sensor == GLASS) & active) | opening) & (columns.fault == 0)
-    return alarm
+    alarm = smoke | ((sensor == GLASS) & active) | opening | (columns.flags & ALARM > 0)
+    out: Flags = alarm & (columns.fault == 0)
+    return out
 
 
 def context_of(word: int) -> TraceContext:
