@@ -9,6 +9,8 @@ from warnings import warn
 
 from pumphouse.dashboard.monitors.host_processes import Fleet
 from pumphouse.errors import OptionError
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import HOMES_MAX
 
 PORT = 8080
@@ -39,6 +41,7 @@ class HomesFeed:
     # The database of the stage record; "" for none. With it the page shows earlier activities and
     # alerts, and alerts can be acknowledged and closed.
     database: str = field(default="", repr=False)
+    kinds: Kinds = field(default=DEFAULT, repr=False)  # of sensors and alerts
 
     def __post_init__(self) -> None:
         if not 1 <= self.homes <= HOMES_MAX:

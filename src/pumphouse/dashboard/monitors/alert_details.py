@@ -21,6 +21,8 @@ from pumphouse.dashboard.views.alerts import ShownAlert
 from pumphouse.dashboard.views.home_states import CLOCKS_APART_MS
 from pumphouse.errors import BadRecord, OptionError, PumphouseError
 from pumphouse.events import Event, Position
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.record.recorded import RecordedActivity, RecordedAlert
 from pumphouse.homes.record.records import Records
@@ -47,7 +49,8 @@ class AlertDesk:
         sensors_ms = await self.find_reading(shown.alert)
         activities = await self.around(shown.alert)
         can_change = self.write and self.monitor.records is not None
-        return alert_details_json(shown, activities, sensors_ms, can_change=can_change)
+        kinds = self.monitor.feed.kinds
+        return alert_details_json(shown, activities, sensors_ms, can_change=can_change, kinds=kinds)
 
     async def find(self, alert_id: str) -> ShownAlert:
         """The alert in the database, or the one that the page read from the hub."""
@@ -82,7 +85,8 @@ class AlertDesk:
         """When the hub `sensors` received the reading of an alert; None if it is not found."""
         with suppress(PumphouseError, OSError, TimeoutError):
             async with asyncio.timeout(FIND_S), self.client(SENSORS_HUB) as client:
-                return await enqueued_ms(client, self.monitor.feed.group, alert)
+                feed = self.monitor.feed
+                return await enqueued_ms(client, feed.group, alert, feed.kinds)
         return None
 
     async def mark(self, action: str, fields: Any) -> dict[str, Any]:
@@ -99,7 +103,9 @@ class AlertDesk:
         return await self.details(alert_id)
 
 
-async def enqueued_ms(client: HubClient, group: str, alert: Alert) -> int | None:
+async def enqueued_ms(
+    client: HubClient, group: str, alert: Alert, kinds: Kinds = DEFAULT
+) -> int | None:
     names = (await client.properties()).partitions
     home = np.array([home_number(alert.home)], np.int32)
     partition = names[int(partitions_of(home, len(names))[0])]
@@ -112,14 +118,14 @@ async def enqueued_ms(client: HubClient, group: str, alert: Alert) -> int | None
             return None
         read += len(events)
         for event in events:
-            if event.partition_key == alert.home and is_reading_of(event, alert):
+            if event.partition_key == alert.home and is_reading_of(event, alert, kinds):
                 return event.enqueued_ms
     return None
 
 
-def is_reading_of(event: Event, alert: Alert) -> bool:
+def is_reading_of(event: Event, alert: Alert, kinds: Kinds = DEFAULT) -> bool:
     try:
-        reading = decode_reading(event.body)
+        reading = decode_reading(event.body, kinds)
     except BadRecord:
         return False
     return (reading.sensor, reading.at) == (alert.sensor, alert.at)

@@ -68,11 +68,11 @@ class HomesMonitor:
 
     def __init__(self, feed: HomesFeed, clock: Clock, ca_file: str | None) -> None:
         self.feed, self.clock, self.ca_file = feed, clock, ca_file
-        self.homes = HomeStates(feed.homes)
+        self.homes = HomeStates(feed.homes, feed.kinds)
         self.alerts = AlertHistory()
         self.heard = HeardHomes(feed.homes)
         self.delays = Delays()
-        self.records = RecordsMonitor(feed.database, clock) if feed.database else None
+        self.records = RecordsMonitor(feed.database, clock, feed.kinds) if feed.database else None
         self.meters = {
             hub: HubRateMonitor(feed.connection, hub, clock, ca_file)
             for hub in (SENSORS_HUB, ACTIVITY_HUB)
@@ -163,7 +163,7 @@ class HomesMonitor:
         except (PumphouseError, OSError, TimeoutError) as error:
             self.records.trouble = str(error) or type(error).__name__
             return {}
-        return recorded_levels(name, rows)
+        return recorded_levels(name, rows, self.feed.kinds)
 
     def states(self) -> Bytes:
         """One byte per home: its most severe state."""
@@ -174,7 +174,7 @@ class HomesMonitor:
         """The rows of the chart."""
         at_ms = now_ms(self.clock)
         if self.records is not None and self.records.minutes is not None:
-            rows = recorded_minutes(self.records.minutes, at_ms, CHART_MINUTES)
+            rows = recorded_minutes(self.records.minutes, at_ms, CHART_MINUTES, self.feed.kinds)
         else:
             rows = self.homes.per_minute(at_ms, CHART_MINUTES)
         return with_alerts(rows, self.alerts, at_ms)
@@ -236,7 +236,7 @@ class HomesMonitor:
 
     def take_activity(self, partition: str, events: list[Event]) -> None:
         at_ms = now_ms(self.clock)
-        columns = read_columns([event.body for event in events])
+        columns = read_columns([event.body for event in events], self.feed.kinds)
         self.homes.add(columns, at_ms)
         enqueued_ms = events[-1].enqueued_ms or at_ms
         self._behind_ms[partition] = at_ms - enqueued_ms

@@ -20,6 +20,8 @@ from pumphouse.clock import Clock, now_ms
 from pumphouse.dashboard.monitors.readiness import Source
 from pumphouse.dashboard.views.columns import Columns, columns_of_rows
 from pumphouse.dashboard.views.homes import CHART_MINUTES
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.record.alert_states import AlertState
 from pumphouse.homes.record.recorded import RecordedAlert
 from pumphouse.homes.record.records import Records, open_records
@@ -55,8 +57,8 @@ class Changes:
 class RecordsMonitor:
     """The records of one database."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, url: str, clock: Clock, kinds: Kinds = DEFAULT) -> None:
+        self.clock, self.kinds = clock, kinds
         self.trouble = ""
         self.minutes: Counts | None = None  # None: the database could not be read yet
         self.responded_s: float | None = None  # when it was last read
@@ -92,7 +94,9 @@ class RecordsMonitor:
     async def load(self, alerts_max: int) -> Past:
         """Read the past."""
         at_ms = now_ms(self.clock)
-        past = await self.call(partial(read_past, now=at_ms, alerts_max=alerts_max))
+        past = await self.call(
+            partial(read_past, now=at_ms, alerts_max=alerts_max, kinds=self.kinds)
+        )
         self._update(past.minutes, at_ms)
         return past
 
@@ -113,12 +117,12 @@ class RecordsMonitor:
         return Source("database", self.trouble, self.responded_s)
 
 
-def read_past(records: Records, *, now: int, alerts_max: int) -> Past:
+def read_past(records: Records, *, now: int, alerts_max: int, kinds: Kinds = DEFAULT) -> Past:
     """Read all parts in one transaction, so that they fit together."""
     with records.one_state():
         return Past(
             records.positions(),
-            [columns_of_rows(part) for part in records.sensor_values()],
+            [columns_of_rows(part, kinds) for part in records.sensor_values()],
             records.alerts(now - DAY_MS, alerts_max),
             minute_counts(records, now),
         )

@@ -258,7 +258,7 @@ class Dashboard:
         """What the page can show and change, with the texts of its columns and states."""
         options = self.options
         return {
-            "homes": None if options.homes is None else homes_vocabulary(),
+            "homes": None if options.homes is None else homes_vocabulary(options.homes.kinds),
             "groups": [
                 {"key": monitor.key, "title": monitor.group.title} for monitor in self.monitors
             ],

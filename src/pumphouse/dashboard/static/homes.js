@@ -13,9 +13,7 @@ const ALERTS_MAX = 50;
 const MINUTES_MAX = 180;
 const EMPTY_MINUTES = 30; // shown before the first activity
 const MINUTES_MIN = 15;
-const CHART_KINDS = 5; // the later kinds are climate sensors, which only replayed datasets have
 const NO_DATA_STATE = 0;
-const URGENT_ALERTS = new Set(["fire", "break-in"]);
 
 let words, grid, card, alertCard, chart, regions, stream;
 let minutes = new Map();
@@ -68,9 +66,12 @@ function build(vocabulary) {
   });
 }
 
+// The items of the kinds in the chart. It has no climate sensors, which only replayed data has.
+const charted = (items) => words.charted.map((index) => items[index]);
+
 function buildChart() {
-  const kinds = words.kinds.slice(0, CHART_KINDS);
-  const series = kinds.map((label, index) => ({ label, stroke: SERIES[index] }));
+  const stroke = (index) => SERIES[index % SERIES.length];
+  const series = charted(words.kinds).map((label, index) => ({ label, stroke: stroke(index) }));
   const red = () => colour("--bad");
   series.push({ label: "alerts", stroke: red, scale: "right", dash: [4, 3] });
   return new Chart(find("minutes"), series, { right: true });
@@ -254,7 +255,7 @@ function buildAlert(alert) {
   const toHome = { type: "button", class: "link-button home", onclick: () => choose(alert.home) };
   const details = { type: "button", class: "link-button details" };
   details.onclick = () => alertCard.open(alert.id);
-  const tone = URGENT_ALERTS.has(alert.kind) ? "bad" : "warn";
+  const tone = words.urgent.includes(alert.kind) ? "bad" : "warn";
   return make(
     "li",
     { class: isFirst ? "" : "fresh" },
@@ -281,8 +282,8 @@ function showMinutes(data) {
   for (const row of data.activities_per_minute) minutes.set(row[0], row);
   const rows = [...minutes.values()].sort((a, b) => a[0] - b[0]).slice(-MINUTES_MAX);
   minutes = new Map(rows.map((row) => [row[0], row]));
-  const charted = rows.slice(firstMinute(rows));
-  chart.show(charted.map((row) => [...row.slice(0, CHART_KINDS + 1), row.at(-1)]));
+  const shown = rows.slice(firstMinute(rows));
+  chart.show(shown.map((row) => [row[0], ...charted(row.slice(1)), row.at(-1)]));
   const last = rows.at(-2); // the last minute is not complete yet
   if (last) setText(find("minutes-text"), minuteText(last));
 }
@@ -295,7 +296,7 @@ function firstMinute(rows) {
 }
 
 function minuteText(row) {
-  const kinds = words.kinds.slice(0, CHART_KINDS);
-  const counts = kinds.map((kind, index) => `${number(row[index + 1])} ${kind}`);
+  const values = charted(row.slice(1));
+  const counts = charted(words.kinds).map((kind, index) => `${number(values[index])} ${kind}`);
   return `In the last full minute: ${counts.join(", ")}, ${number(row.at(-1))} alerts.`;
 }

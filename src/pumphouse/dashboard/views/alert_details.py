@@ -13,8 +13,10 @@ from pumphouse.dashboard.views.alerts import ShownAlert, alert_json
 from pumphouse.dashboard.views.home_states import SensorNow
 from pumphouse.dashboard.views.homes import sensor_text
 from pumphouse.errors import OptionError
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.record.recorded import RecordedActivity
-from pumphouse.homes.schema import ALERT_RULES, MINUTE_MS, Alert
+from pumphouse.homes.schema import MINUTE_MS, Alert
 from pumphouse.homes.trace_text import read_text
 
 AROUND_MS = 10 * MINUTE_MS  # before and after the alert
@@ -37,15 +39,16 @@ def alert_details_json(
     sensors_ms: int | None,
     *,
     can_change: bool,
+    kinds: Kinds = DEFAULT,
 ) -> dict[str, Any]:
     """All about an alert. `sensors_ms` is when the hub `sensors` received its reading."""
     alert = shown.alert
     return {
         "alert": alert_json(shown),
-        "rule": ALERT_RULES.get(alert.kind, ""),
+        "rule": next((each.rule for each in kinds.alerts if each.name == alert.kind), ""),
         "trace": trace_id(shown.trace),
         "steps": steps(shown, raised_by(alert, activities), sensors_ms),
-        "activities": [activity_json(alert, activity) for activity in nearest(alert, activities)],
+        "activities": [activity_json(alert, each, kinds) for each in nearest(alert, activities)],
         "can_change": can_change,
     }
 
@@ -86,7 +89,9 @@ def by(name: str | None) -> str:
     return f"by {name}" if name else ""
 
 
-def activity_json(alert: Alert, activity: RecordedActivity) -> dict[str, Any]:
+def activity_json(
+    alert: Alert, activity: RecordedActivity, kinds: Kinds = DEFAULT
+) -> dict[str, Any]:
     now = SensorNow(
         activity.sensor, activity.at, activity.at, activity.value, 0, activity.fault or "", 0
     )
@@ -94,7 +99,7 @@ def activity_json(alert: Alert, activity: RecordedActivity) -> dict[str, Any]:
         "at": activity.at,
         "seq": activity.seq,  # with the sensor it identifies a reading of the home
         "sensor": (activity.sensor or "")[:TEXT_CHARS_MAX],
-        "text": sensor_text(now)[:TEXT_CHARS_MAX],
+        "text": sensor_text(now, kinds)[:TEXT_CHARS_MAX],
         "mode": (activity.mode or "")[:TEXT_CHARS_MAX],
         "why": (activity.why or "")[:TEXT_CHARS_MAX],
         "raised": (activity.sensor, activity.at) == (alert.sensor, alert.at),

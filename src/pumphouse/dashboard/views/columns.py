@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pumphouse.errors import BadRecord
-from pumphouse.homes.schema import KINDS, MODES, decode_activity
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
+from pumphouse.homes.schema import MODES, decode_activity
 
 Ints = npt.NDArray[np.int64]
-KIND = {name: number for number, name in enumerate(KINDS)}
 # The errors that decoding an invalid record can raise.
 DECODE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 VALUE_MAX = 1e9  # above every real reading, and within every column type
@@ -46,36 +47,36 @@ class Columns:
         return len(self.home)
 
 
-def read_columns(bodies: Sequence[bytes]) -> Columns:
+def read_columns(bodies: Sequence[bytes], kinds: Kinds = DEFAULT) -> Columns:
     """The valid bodies as columns, in their order."""
     try:
         records = json.loads(b"[" + b",".join(bodies) + b"]")
         # A body such as `1,2` would become two records of the list.
         if len(records) != len(bodies):
             raise ValueError("not one record per body")
-        return columns(records, 0)
+        return columns(records, 0, kinds)
     except DECODE_ERRORS:
-        return columns(*decode_each(bodies))
+        return columns(*decode_each(bodies, kinds), kinds)
 
 
-def decode_each(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
+def decode_each(bodies: Sequence[bytes], kinds: Kinds) -> tuple[list[dict[str, Any]], int]:
     """The valid records, and the number of invalid bodies."""
     valid = []
     for body in bodies:
         try:
-            decode_activity(body)
+            decode_activity(body, kinds)
             record = json.loads(body)
-            columns([record], 0)  # raises if a number does not fit its column
+            columns([record], 0, kinds)  # raises if a number does not fit its column
         except (BadRecord, *DECODE_ERRORS):
             continue
         valid.append(record)
     return valid, len(bodies) - len(valid)
 
 
-def columns(records: Sequence[dict[str, Any]], invalid: int) -> Columns:
+def columns(records: Sequence[dict[str, Any]], invalid: int, kinds: Kinds) -> Columns:
     return Columns(
         home=int_column([home_number(record["home"]) for record in records]),
-        kind=int_column([KIND[record["sensor"]] for record in records]),
+        kind=int_column([kinds.index_of[record["sensor"]] for record in records]),
         at=int_column([record["at"] for record in records]),
         since=int_column([record["since"] for record in records]),
         value=np.clip(
@@ -92,20 +93,20 @@ def columns(records: Sequence[dict[str, Any]], invalid: int) -> Columns:
     )
 
 
-def columns_of_rows(rows: Sequence[tuple[Any, ...]]) -> Columns:
+def columns_of_rows(rows: Sequence[tuple[Any, ...]], kinds: Kinds = DEFAULT) -> Columns:
     """Rows of the database, with the columns of `sensor_values`, as columns; invalid ones left out.
 
     The stage record stores every event that has a home, a sensor and a time.
     """
     names = ("home", "sensor", "at", "since", "value", "mode", "battery", "fault")
     records = [dict(zip(names, row, strict=True)) for row in rows]
-    valid = [record for record in records if is_complete(record)]
-    return columns(valid, len(records) - len(valid))
+    valid = [record for record in records if is_complete(record, kinds)]
+    return columns(valid, len(records) - len(valid), kinds)
 
 
-def is_complete(record: dict[str, Any]) -> bool:
+def is_complete(record: dict[str, Any], kinds: Kinds) -> bool:
     return (
-        record["sensor"] in KIND
+        record["sensor"] in kinds.index_of
         and record["mode"] in MODE
         and isinstance(record["since"], int)
         and isinstance(record["battery"], int)

@@ -16,18 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pumphouse.dashboard.views.columns import Columns
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Change, Kind, Kinds
 from pumphouse.homes.schema import (
     ARMED,
     DAY_MS,
     HOMES_MAX,
-    KINDS,
     LOW_BATTERY,
     MINUTE_MS,
     MODES,
     REGIONS,
-    SENSORS,
     SILENT_MS,
-    SMOKE_ALARM_PPM,
 )
 
 # States of a home by rising severity. The most severe one that applies is shown.
@@ -39,7 +38,7 @@ STATE_MEANINGS = (
     "movement",
     "a door or a window is open",
     "a sensor has a fault or a low battery",
-    "smoke or broken glass now, without an open alert",
+    "smoke, broken glass or another alarm now, without an open alert",
     "at least one open alert",
 )
 # Levels of the strip of the last day, by rising severity.
@@ -51,7 +50,7 @@ SLOTS = DAY_MS // SLOT_MS
 MINUTES = DAY_MS // MINUTE_MS
 CLOCKS_APART_MS = 5 * MINUTE_MS  # a reading from further in the future is ignored
 
-MOTION, DOOR, WINDOW, GLASS, SMOKE = range(len(SENSORS))
+MOTION, DOOR, WINDOW = (DEFAULT.index_of[name] for name in ("motion", "door", "window"))
 ARMED_MODES = [MODES.index(mode) for mode in ARMED]
 
 Bytes = npt.NDArray[np.uint8]
@@ -74,19 +73,23 @@ class SensorNow:
 class HomeStates:
     """The state of all homes. Callers pass the current time."""
 
-    def __init__(self, homes: int) -> None:
+    def __init__(self, homes: int, kinds: Kinds = DEFAULT) -> None:
+        self.kinds, self.strips = kinds, strips_of(kinds)
+        # The column of each kind in the strip of the day; -1 for none.
+        self.strip_of = np.full(len(kinds.names), -1)
+        self.strip_of[self.strips] = np.arange(len(self.strips))
         self.size = 0
-        self.at = np.zeros((0, len(KINDS)), np.int64)  # 0: no reading yet
-        self.since = np.zeros((0, len(KINDS)), np.int64)
-        self.value = np.zeros((0, len(KINDS)), np.float32)
-        self.battery = np.zeros((0, len(KINDS)), np.uint8)
-        self.fault = np.zeros((0, len(KINDS)), np.bool_)
+        self.at = np.zeros((0, len(kinds.names)), np.int64)  # 0: no reading yet
+        self.since = np.zeros((0, len(kinds.names)), np.int64)
+        self.value = np.zeros((0, len(kinds.names)), np.float32)
+        self.battery = np.zeros((0, len(kinds.names)), np.uint8)
+        self.fault = np.zeros((0, len(kinds.names)), np.bool_)
         self.mode = np.zeros(0, np.uint8)
         self.last_reading = np.zeros(0, np.int64)  # time of the newest reading of the home
         self.open_alerts = np.zeros(0, np.int64)
-        self.day = np.zeros((SLOTS, 0, len(SENSORS)), np.uint8)
+        self.day = np.zeros((SLOTS, 0, len(self.strips)), np.uint8)
         self.day_slots = np.full(SLOTS, -1, np.int64)  # slot number since 1970 of each row
-        self.minutes = np.zeros((MINUTES, len(KINDS)), np.int64)
+        self.minutes = np.zeros((MINUTES, len(kinds.names)), np.int64)
         self.minute_numbers = np.full(MINUTES, -1, np.int64)
         self.fault_texts: dict[tuple[int, int], str] = {}
         self.absorbed = 0
@@ -108,7 +111,7 @@ class HomeStates:
         for name in ("mode", "last_reading", "open_alerts"):
             setattr(self, name, np.pad(getattr(self, name), (0, added_homes)))
         # Not np.pad: np.zeros allocates memory only where it is written.
-        day = np.zeros((SLOTS, homes, len(SENSORS)), np.uint8)
+        day = np.zeros((SLOTS, homes, len(self.strips)), np.uint8)
         if self.size:
             day[:, : self.size] = self.day
         self.day, self.size = day, homes
@@ -156,14 +159,14 @@ class HomeStates:
         np.add.at(self.minutes, (slot[current], columns.kind[rows][current]), 1)
 
     def mark_day(self, columns: Columns, rows: Ints) -> None:
-        rows = rows[columns.kind[rows] < len(SENSORS)]
+        rows = rows[self.strip_of[columns.kind[rows]] >= 0]
         slot_numbers = columns.at[rows] // SLOT_MS
         slot = slot_numbers % SLOTS
         clear_old_slots(self.day, self.day_slots, slot_numbers)
         current = self.day_slots[slot] == slot_numbers
         rows, slot = rows[current], slot[current]
-        cells = (slot, columns.home[rows], columns.kind[rows])
-        np.maximum.at(self.day, cells, levels(columns, rows))
+        cells = (slot, columns.home[rows], self.strip_of[columns.kind[rows]])
+        np.maximum.at(self.day, cells, levels(columns, rows, self.kinds))
 
     def set_open_alerts(self, home: int, count: int) -> None:
         self.grow_for(home)
@@ -180,20 +183,39 @@ class HomeStates:
         is_reporting = self.last_reading > now_ms - SILENT_MS
         has_data = is_reporting if heard is None else is_reporting | heard
         states = np.where(has_data, QUIET, NO_DATA).astype(np.uint8)
-        states[is_reporting & (value[:, MOTION] > 0)] = ACTIVE
+        states[is_reporting & (self.is_active(value) | (value[:, MOTION] > 0))] = ACTIVE
         states[is_reporting & ((value[:, DOOR] > 0) | (value[:, WINDOW] > 0))] = OPEN
         low_battery = (self.battery <= LOW_BATTERY) & (self.at > 0)
         states[is_reporting & (self.fault.any(axis=1) | low_battery.any(axis=1))] = TROUBLE
-        alarm_now = is_reporting & ((value[:, GLASS] > 0) | (value[:, SMOKE] >= SMOKE_ALARM_PPM))
-        states[alarm_now] = ALARM_NOW
+        states[is_reporting & self.has_alarm(value)] = ALARM_NOW
         states[self.open_alerts > 0] = ALERT
         return states
+
+    def is_active(self, value: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+        """Homes in which a sensor of an added kind is not quiet."""
+        active = np.zeros(len(value), np.bool_)
+        for index, kind in list(enumerate(self.kinds.kinds))[len(DEFAULT.kinds) :]:
+            active |= self.is_known(index) & ~kind.quiet.contains(value[:, index])
+        return active
+
+    def has_alarm(self, value: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+        """Homes in which the value of a sensor is an alarm in any mode."""
+        alarm = np.zeros(len(value), np.bool_)
+        for index, kind in enumerate(self.kinds.kinds):
+            for values in kind.alarms():
+                alarm |= self.is_known(index) & values.contains(value[:, index])
+        return alarm
+
+    def is_known(self, kind: int) -> npt.NDArray[np.bool_]:
+        """Homes whose sensor of a kind has sent a value."""
+        known: npt.NDArray[np.bool_] = (self.at[:, kind] > 0) & ~self.fault[:, kind]
+        return known
 
     def sensors(self, home: int) -> list[SensorNow]:
         """The last readings of the sensors of a home."""
         return [
             self.sensor(home, kind, name)
-            for kind, name in enumerate(KINDS)
+            for kind, name in enumerate(self.kinds.names)
             if self.at[home, kind] > 0
         ]
 
@@ -207,7 +229,7 @@ class HomeStates:
             value=value,
             battery=int(self.battery[home, kind]),
             fault=self.fault_texts.get((home, kind), "fault") if has_fault else "",
-            level=level(kind, value, int(self.mode[home])),
+            level=level(kind, value, int(self.mode[home]), self.kinds),
         )
 
     def strip(self, home: int, now_ms: int) -> dict[str, str]:
@@ -217,7 +239,8 @@ class HomeStates:
         current = self.day_slots[slot] == slot_numbers
         rows = np.where(current[:, None], self.day[slot, home], NOTHING)
         return {
-            name: "".join(map(str, rows[:, kind].tolist())) for kind, name in enumerate(SENSORS)
+            self.kinds.names[kind]: "".join(map(str, rows[:, strip].tolist()))
+            for strip, kind in enumerate(self.strips)
         }
 
     def per_minute(self, now_ms: int, minutes: int) -> list[list[int]]:
@@ -240,25 +263,44 @@ def clear_old_slots(ring: npt.NDArray[np.generic], numbers: Ints, new_numbers: I
             numbers[slot] = number
 
 
-def levels(columns: Columns, rows: Ints) -> Bytes:
+def strips_of(kinds: Kinds) -> list[int]:
+    """The kinds whose last day is shown: those that can be active."""
+    return [index for index, kind in enumerate(kinds.kinds) if not kind.quiet.is_always]
+
+
+def levels(columns: Columns, rows: Ints, kinds: Kinds = DEFAULT) -> Bytes:
     """The level of each of these readings in the strip."""
     kind, value = columns.kind[rows], np.nan_to_num(columns.value[rows])
-    levels_of_rows = np.full(len(rows), INACTIVE, np.uint8)
-    levels_of_rows[(value > 0) & (kind != SMOKE)] = ACTIVITY
     armed = np.isin(columns.mode[rows], ARMED_MODES)
-    alarm = ((kind == GLASS) & (value > 0)) | ((kind == DOOR) & (value > 0) & armed)
-    levels_of_rows[alarm | ((kind == SMOKE) & (value >= SMOKE_ALARM_PPM))] = ALARM
+    levels_of_rows = np.full(len(rows), INACTIVE, np.uint8)
+    for index in strips_of(kinds):
+        own, of = np.flatnonzero(kind == index), kinds.kinds[index]
+        levels_of_rows[own[~of.quiet.contains(value[own])]] = ACTIVITY
+        levels_of_rows[own[is_alarm(of, value[own], armed[own])]] = ALARM
     levels_of_rows[np.isnan(columns.value[rows])] = FAULT
     return levels_of_rows
 
 
-def level(kind: int, value: float | None, mode: int) -> int:
+def is_alarm(
+    kind: Kind, value: npt.NDArray[np.float64], armed: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which values are an alarm; of some kinds only while the alarm is armed."""
+    alarm = np.zeros(len(value), np.bool_)
+    for values in kind.alarms():
+        alarm |= values.contains(value)
+    for rule in kind.rules:
+        if isinstance(rule, Change):
+            alarm |= rule.values.contains(value) & (armed | (not rule.armed))
+    return alarm
+
+
+def level(kind: int, value: float | None, mode: int, kinds: Kinds = DEFAULT) -> int:
     """The level of one reading."""
     if value is None:
         return FAULT
     row = np.zeros(1, np.int64)
     reading = Columns(row, row + kind, row, row, np.array([value]), row + mode, row, {})
-    return int(levels(reading, row)[0]) if kind < len(SENSORS) else INACTIVE
+    return int(levels(reading, row, kinds)[0])
 
 
 def regions_of(states: Bytes) -> list[list[int]]:

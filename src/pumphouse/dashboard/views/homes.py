@@ -27,16 +27,16 @@ from pumphouse.dashboard.views.home_states import (
     HomeStates,
     SensorNow,
     regions_of,
+    strips_of,
 )
 from pumphouse.dashboard.views.numbers import numbers_json
 from pumphouse.dashboard.views.recorded_day import Levels, merged_strip
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import (
-    ALERT_RULES,
-    KINDS,
     MINUTE_MS,
     MODES,
     REGIONS,
-    SMOKE_ALARM_PPM,
     home_id,
     region_of,
 )
@@ -46,10 +46,11 @@ ALERTS_SHOWN = 50
 STATE_BITS = 3  # low bits of a changed home; the other 29 bits are its number
 
 
-def homes_vocabulary() -> dict[str, Any]:
+def homes_vocabulary(kinds: Kinds = DEFAULT) -> dict[str, Any]:
     """The constant texts: names of sensors, regions and levels, and the meanings of states."""
     return {
-        "kinds": list(KINDS),
+        "kinds": list(kinds.names),
+        "charted": strips_of(kinds),  # indices of kinds
         "regions": list(REGIONS),
         "states": [
             {"name": name, "word": name, "meaning": meaning}  # word is deprecated
@@ -59,7 +60,8 @@ def homes_vocabulary() -> dict[str, Any]:
         "slot_ms": SLOT_MS,
         "slots": SLOTS,
         "numbers": numbers_json(),
-        "rules": dict(ALERT_RULES),
+        "rules": {alert.name: alert.rule for alert in kinds.alerts},
+        "urgent": [alert.name for alert in kinds.alerts if alert.urgent],
     }
 
 
@@ -67,12 +69,15 @@ MinuteRow = list[int]  # start of a minute, activities of each kind of sensor, a
 
 
 def recorded_minutes(
-    counts: Mapping[tuple[int, str], int], now_ms: int, minutes: int
+    counts: Mapping[tuple[int, str], int],
+    now_ms: int,
+    minutes: int,
+    kinds: Kinds = DEFAULT,
 ) -> list[MinuteRow]:
     """Rows like those of HomeStates.per_minute, from the counts in the database."""
     last = now_ms // MINUTE_MS
     starts = [number * MINUTE_MS for number in range(last - minutes + 1, last + 1)]
-    return [[start, *(counts.get((start, kind), 0) for kind in KINDS)] for start in starts]
+    return [[start, *(counts.get((start, kind), 0) for kind in kinds.names)] for start in starts]
 
 
 def with_alerts(rows: list[MinuteRow], alert_history: AlertHistory, now_ms: int) -> list[MinuteRow]:
@@ -155,7 +160,7 @@ def home_json(
         "word": STATE_WORDS[state],  # deprecated
         "heard": last_reading or None,  # deprecated
         "mode": MODES[int(homes.mode[home])] if last_reading else None,
-        "sensors": [sensor_json(sensor) for sensor in homes.sensors(home)],
+        "sensors": [sensor_json(sensor, homes.kinds) for sensor in homes.sensors(home)],
         "day": {
             "from": day_end_ms - SLOTS * SLOT_MS,
             "slot_ms": SLOT_MS,
@@ -165,10 +170,10 @@ def home_json(
     }
 
 
-def sensor_json(sensor: SensorNow) -> dict[str, Any]:
+def sensor_json(sensor: SensorNow, kinds: Kinds = DEFAULT) -> dict[str, Any]:
     return {
         "kind": sensor.kind,
-        "text": sensor_text(sensor),
+        "text": sensor_text(sensor, kinds),
         "value": sensor.value,
         "level": sensor.level,
         "at": sensor.at,
@@ -178,17 +183,17 @@ def sensor_json(sensor: SensorNow) -> dict[str, Any]:
     }
 
 
-def sensor_text(sensor: SensorNow) -> str:
+def sensor_text(sensor: SensorNow, kinds: Kinds = DEFAULT) -> str:
     """The value of a sensor as text."""
-    value = sensor.value
+    value, kind = sensor.value, kinds.by_name.get(sensor.kind)
     if value is None:
         return f"fault: {sensor.fault}"
-    if sensor.kind == "motion":
-        return "still" if value == 0 else f"{value:g} movement{'s' * (value != 1)}"
-    if sensor.kind in ("door", "window"):
-        return "open" if value else "shut"
-    if sensor.kind == "glass":
-        return "broken" if value else "whole"
-    if sensor.kind == "smoke":
-        return f"{value:g} ppm" + (", alarm" if value >= SMOKE_ALARM_PPM else "")
-    return f"{value:g} " + ("°C" if sensor.kind == "temperature" else "%")
+    if kind is None:
+        return f"{value:g}"
+    text = kind.quiet_text if kind.quiet.contains(value) else kind.active_text
+    if text:
+        return text
+    if kind.name == "motion":
+        return f"{value:g} movement{'s' * (value != 1)}"
+    alarm = any(values.contains(value) for values in kind.alarms())
+    return f"{value:g} {kind.unit}".rstrip() + ", alarm" * alarm

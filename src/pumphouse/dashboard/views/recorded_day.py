@@ -14,26 +14,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pumphouse.dashboard.views.columns import columns_of_rows
-from pumphouse.dashboard.views.home_states import NOTHING, SLOT_MS, SLOTS, levels
+from pumphouse.dashboard.views.home_states import NOTHING, SLOT_MS, SLOTS, levels, strips_of
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.record.recorded import RecordedActivity
-from pumphouse.homes.schema import KINDS, SENSORS
 
 Levels = Mapping[tuple[str, int], int]  # by sensor and number of the slot since 1970
 
 
-def recorded_levels(home: str, activities: Sequence[RecordedActivity]) -> Levels:
+def recorded_levels(
+    home: str, activities: Sequence[RecordedActivity], kinds: Kinds = DEFAULT
+) -> Levels:
     """The most severe level of each sensor and slot."""
+    shown = [kinds.names[index] for index in strips_of(kinds)]
     rows = [
         (home, each.sensor, each.at, each.at, each.value, each.mode, 0, each.fault)
         for each in activities
-        if each.sensor in SENSORS
+        if each.sensor in shown
     ]
-    columns = columns_of_rows(rows)
-    of_rows = levels(columns, np.arange(len(columns)))
+    columns = columns_of_rows(rows, kinds)
+    of_rows = levels(columns, np.arange(len(columns)), kinds)
     most_severe: dict[tuple[str, int], int] = {}
     triples = (columns.kind.tolist(), columns.at.tolist(), of_rows.tolist())
     for kind, at, level in zip(*triples, strict=True):
-        key = (KINDS[kind], at // SLOT_MS)
+        key = (kinds.names[kind], at // SLOT_MS)
         most_severe[key] = max(level, most_severe.get(key, NOTHING))
     return most_severe
 
