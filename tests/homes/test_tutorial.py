@@ -1,4 +1,4 @@
-"""The commands of the tutorial exist and accept its options."""
+"""The commands of the tutorials exist and accept their options."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from pumphouse.cli import main
 from pumphouse.homes.pipeline import HUBS
 from pumphouse.hub.emulator_config import parse_config
 
-PAGE = (Path(__file__).parents[2] / "docs" / "homes.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "homes.md").read_text()
+PAGES = PAGE + (DOCS / "tutorial-new-sensor.md").read_text()
 # A command may continue on the line after a backslash.
-LINES = re.findall(r"^pumphouse .*$", PAGE.replace("\\\n", " "), re.MULTILINE)
+LINES = re.findall(r"^pumphouse .*$", PAGES.replace("\\\n", " "), re.MULTILINE)
 
 
 def parse(words: list[str]) -> None:
@@ -37,6 +39,7 @@ def test_the_tutorial_has_commands() -> None:
 def test_the_commands_of_the_tutorial_are_valid(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "kinds.toml").write_text("")
     for name in re.findall(r"\w+\.(?:json|csv|txt)", line):
         (tmp_path / name).write_text("{}")
     monkeypatch.chdir(tmp_path)

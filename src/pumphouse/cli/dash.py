@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,11 +24,12 @@ from pumphouse.cli.common.options import (
     store_option,
     verbose_option,
 )
+from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.errors import OptionError
 from pumphouse.telemetry.health import READY, checking, checking_loop
 
 if TYPE_CHECKING:
-    from pumphouse.dashboard.options import DashboardOptions, WatchedGroup
+    from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
     from pumphouse.dashboard.server.app import Dashboard
     from pumphouse.telemetry.server import TelemetryServer
 
@@ -61,6 +62,7 @@ FLEET_SYNTAX = "[HUB/]GROUP:API[:HOSTS]"
 @click.option(
     "--homes", "homes", is_flag=True, help="Show homes, from the hubs sensors, activity and alerts."
 )
+@kinds_option
 @click.option(
     "--homes-count",
     type=click.IntRange(1, 1_000_000),
@@ -135,6 +137,7 @@ def dash(
     lease_s: float,
     fleets: tuple[str, ...],
     homes: bool,
+    kinds: Any,
     homes_count: int,
     database: str | None,
     status: Path | None,
@@ -161,7 +164,7 @@ def dash(
     the metrics port of the page lists the addresses of all of them, for Prometheus.
     """
     try:
-        from pumphouse.dashboard.options import DashboardOptions, HomesFeed
+        from pumphouse.dashboard.options import DashboardOptions
     except ImportError as error:
         raise missing_package(error) from None
 
@@ -175,7 +178,7 @@ def dash(
         connection=string,
         hubs=hubs or tuple(dict.fromkeys(hubs_of(watched, homes))),
         groups=tuple(watched),
-        homes=HomesFeed(string, homes_count, database=database or "") if homes else None,
+        homes=homes_feed(string, homes_count, database, kinds) if homes else None,
         status=status,
         events_group=events_group,
         write=write,
@@ -247,6 +250,13 @@ class GroupDefaults:
             metrics=self.metrics,
         )
         return replace(watched, title=face, fleet=fleet)
+
+
+def homes_feed(connection: str, count: int, database: str | None, kinds: Any) -> HomesFeed:
+    from pumphouse.dashboard.options import HomesFeed
+    from pumphouse.homes.kinds.defaults import DEFAULT
+
+    return HomesFeed(connection, count, database=database or "", kinds=kinds or DEFAULT)
 
 
 def hubs_of(watched: list[WatchedGroup], homes: bool) -> list[str]:

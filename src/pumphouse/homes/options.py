@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pumphouse.errors import OptionError
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.watch.sharing import Sharing
 
 STAGES = ("sift", "watch", "record")
@@ -29,6 +31,7 @@ class PipelineOptions:
     settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
     trigger: Mapping[str, Any] | None = None  # of every stage; default: each stage's own
     accelerated: bool = False  # accept readings that are ahead of the clock
+    kinds: Kinds = DEFAULT  # of sensors and alerts
     sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
 
     def __post_init__(self) -> None:

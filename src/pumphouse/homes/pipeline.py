@@ -24,6 +24,9 @@ from pumphouse.client.base import RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import ConnectionFailed, OptionError, PumphouseError
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
+from pumphouse.homes.kinds.state_order import keep_state_order
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, SENSORS_HUB
@@ -100,12 +103,19 @@ class Pipeline:
         with stopped_by_signals(self.stop):
             asyncio.run(check_hubs(self.namespace, self.options.stages))
             check_stores(self.options)
-            with locked_folder(self.options.data), spark_session(self.options) as spark:
-                self._run_on(spark)
+            with locked_folder(self.options.data):
+                if "sift" in self.options.stages:
+                    keep_state_order(self.options.data, self.options.kinds)
+                with spark_session(self.options) as spark:
+                    self._run_on(spark)
 
     def _run_on(self, spark: SparkSession) -> None:
         # Starting Spark has replaced the handler of Ctrl-C.
-        with stopped_by_signals(self.stop), recording_metrics(spark), self._runners(spark):
+        with (
+            stopped_by_signals(self.stop),
+            recording_metrics(spark, self.options.kinds),
+            self._runners(spark),
+        ):
             for stage in self.stages:
                 stage.thread.start()
             try:
@@ -196,14 +206,14 @@ def check_spark() -> None:
 
 
 @contextmanager
-def recording_metrics(spark: SparkSession) -> Iterator[None]:
+def recording_metrics(spark: SparkSession, kinds: Kinds = DEFAULT) -> Iterator[None]:
     """Record metrics if they can be read: they are served, or the application has OpenTelemetry."""
     if not is_on():
         yield
         return
     from pumphouse.homes.stage_metrics import StageMetricsListener
 
-    listener = StageMetricsListener()
+    listener = StageMetricsListener(kinds)
     spark.streams.addListener(listener)
     try:
         yield

@@ -54,7 +54,7 @@ def sift_starter(
 ) -> StageStarter:
     from pumphouse.homes.sift import stage as sift
 
-    settings = sift.SiftSettings(alarms=True)
+    settings = sift.SiftSettings(alarms=True, kinds=options.kinds)
     if options.accelerated:
         settings = replace(settings, ahead_max_s=None)
 
@@ -72,7 +72,7 @@ def watch_starter(
         from pumphouse.homes.watch import stage as watch
 
         prepare_thread(spark, "watch")
-        settings = watch.WatchSettings(sharing=options.sharing, alarms=False)
+        settings = watch.WatchSettings(sharing=options.sharing, alarms=False, kinds=options.kinds)
         checkpoint = options.checkpoint("watch")
         return watch.start(spark, namespace, checkpoint, settings, options.trigger)
 
@@ -101,6 +101,7 @@ def record_settings(options: PipelineOptions) -> RecordSettings:
     return RecordSettings(
         storage=options.storage or str(options.data / "records"),
         database=options.database or str(options.data / "homes.db"),
+        kinds=options.kinds,
     )
 
 
@@ -122,7 +123,7 @@ class CurrentRecorder:
 
     def __init__(self, settings: RecordSettings) -> None:
         self._settings = settings
-        self._metrics = RecordMetrics() if is_on() else None
+        self._metrics = RecordMetrics(settings.kinds) if is_on() else None
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> CurrentRecorder:

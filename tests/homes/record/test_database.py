@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pumphouse.errors import ConnectionFailed, OptionError
+from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.record import sums
 from pumphouse.homes.record.database import Database, DatabaseConnection, StoreResult
 from pumphouse.homes.record.database_url import open_database
@@ -20,6 +22,7 @@ from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, HOUR_MS, MINUTE_MS, Activity
+from tests.homes.kinds.kinds_files import ALL_RULES, kinds_of
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import START_MS, activity, alert, as_tables, reached
 
@@ -267,3 +270,15 @@ def test_text_is_stored_unchanged(database: Database, url: str) -> None:
 def test_an_unsupported_url_is_refused() -> None:
     with pytest.raises(OptionError, match="unsupported database"):
         open_database("blob://account/container")
+
+
+def test_alarms_of_added_kinds_are_summed() -> None:
+    sensors = ["smoke", "smoke", "carbon-monoxide", "carbon-monoxide", "radon", "door"]
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE rows (sensor TEXT, value DOUBLE)")
+    values = [59, 60, 49.5, 50, 4, 99]
+    connection.executemany("INSERT INTO rows VALUES (?, ?)", zip(sensors, values, strict=True))
+    for kinds, alarms in ((DEFAULT, 1), (kinds_of(ALL_RULES), 3)):
+        expression = sums.measures(kinds)["alarms"]
+        assert connection.execute(f"SELECT sum({expression}) FROM rows").fetchone() == (alarms,)
+    connection.close()

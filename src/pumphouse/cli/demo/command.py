@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumphouse.cli.common.console import plural
 from pumphouse.cli.common.options import verbose_option
+from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
@@ -84,6 +85,7 @@ EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for logs and results; without it they are deleted at the end.",
 )
+@kinds_option
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated homes.")
 @verbose_option
 def demo(
@@ -95,6 +97,7 @@ def demo(
     metrics_port: int,
     azure: str | None,
     data: Path | None,
+    kinds: Any,
     seed: int,
 ) -> None:
     """Run a hub, simulated homes, the Spark pipeline, processors and the page until Ctrl-C.
@@ -106,7 +109,8 @@ def demo(
 
     fitting = fit(homes)
     with folder_of(data) as folder:
-        plan = DemoPlan(folder, fitting, seed, azure=azure)
+        file = None if kinds is None else Path(kinds.source).absolute()
+        plan = DemoPlan(folder, fitting, seed, azure=azure, kinds=file)
         settings = PageSettings(port, hosts, not no_token, metrics_port)
         asyncio.run(run_demo(plan, settings, minutes))
 
@@ -281,6 +285,7 @@ def page_options(plan: DemoPlan, connection: str, settings: PageSettings) -> Das
     from pumphouse.cli.demo.stages import FACES, FLEET_HUB, LEASE_S
     from pumphouse.dashboard.monitors.host_processes import ProcessFleet
     from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
+    from pumphouse.homes.kinds.file import load_kinds
     from pumphouse.homes.schema import HUBS
 
     # Hosts with fixed partitions share them equally; a host that is added later is a stand-by.
@@ -306,7 +311,9 @@ def page_options(plan: DemoPlan, connection: str, settings: PageSettings) -> Das
         connection=connection,
         hubs=HUBS,
         groups=tuple(watched_group(face, group) for face, group in FACES.items()),
-        homes=HomesFeed(connection, homes=plan.homes, database=plan.database),
+        homes=HomesFeed(
+            connection, homes=plan.homes, database=plan.database, kinds=load_kinds(plan.kinds)
+        ),
         status=plan.status,
         events_group="page",
         write=True,

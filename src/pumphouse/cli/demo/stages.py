@@ -37,6 +37,7 @@ class DemoPlan:
     partitions: int = PARTITIONS
     # Connection string of an Azure namespace that replaces the embedded hub.
     azure: str | None = field(default=None, repr=False)
+    kinds: Path | None = None  # a file that adds kinds of sensors
     metrics: bool = False  # whether every process serves its metrics, on a free port
 
     @property
@@ -90,9 +91,13 @@ def metrics_arguments(plan: DemoPlan) -> list[str]:
     return ["--metrics-port", "0"] if plan.metrics else []
 
 
+def kinds_arguments(plan: DemoPlan) -> list[str]:
+    return [] if plan.kinds is None else ["--kinds", str(plan.kinds)]
+
+
 def spark_process(plan: DemoPlan, connection: str) -> ProcessSpec:
     arguments = ["homes", "run", "--data", str(plan.results), "--database", plan.database]
-    arguments += ["-o", "json", *metrics_arguments(plan)]
+    arguments += ["-o", "json", *metrics_arguments(plan), *kinds_arguments(plan)]
     return ProcessSpec("spark", arguments, {CONNECTION_VAR: connection})
 
 
@@ -100,4 +105,6 @@ def sender_process(plan: DemoPlan, connection: str, homes: int) -> ProcessSpec:
     arguments = ["homes", "send", "--homes", str(homes), "--rate", "realtime"]
     # So that every alert of a reading has its trace.
     arguments += ["--seed", str(plan.seed), "--traces", "alarms"]
-    return ProcessSpec("homes", [*arguments, *READING_FAULTS], {CONNECTION_VAR: connection})
+    return ProcessSpec(
+        "homes", [*arguments, *READING_FAULTS, *kinds_arguments(plan)], {CONNECTION_VAR: connection}
+    )

@@ -1,4 +1,4 @@
-"""`pumphouse homes`: the group of the commands send, replay and run.
+"""`pumphouse homes`: the group of the commands send, replay, run and kinds.
 
 Each command has its own module: send and replay need numpy, run needs Spark.
 """
@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-COMMANDS = ("send", "replay", "run")
+COMMANDS = ("send", "replay", "run", "kinds")
 
 
 class Homes(click.Group):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import click
@@ -20,6 +20,7 @@ from pumphouse.cli.common.options import (
     parse_property,
     verbose_option,
 )
+from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.leases.store_url import shared_forms
 from pumphouse.telemetry.health import LIVE, READY, checking
 
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     help="With --assignment: name of this application. Default: derived from the machine name and "
     "--data.",
 )
+@kinds_option
 @connection_option
 @metrics_option
 @output_option
@@ -115,6 +117,7 @@ def run(
     assignment: str | None,
     store: str | None,
     host: str | None,
+    kinds: Any,
     connection: str | None,
     metrics_port: int | None,
     metrics_host: str,
@@ -127,6 +130,7 @@ def run(
     the last day again. A failed stage is restarted. DIR/status.json contains the state of the
     stages, updated every second.
     """
+    from pumphouse.homes.kinds.defaults import DEFAULT
     from pumphouse.homes.namespace import HomesNamespace
     from pumphouse.homes.pipeline import Pipeline, PipelineOptions
     from pumphouse.homes.watch.sharing import parse_sharing
@@ -142,6 +146,7 @@ def run(
         checkpoints=checkpoints,
         settings=dict(map(parse_property, conf)),
         accelerated=accelerated,
+        kinds=kinds or DEFAULT,
         sharing=parse_sharing(assignment, store, host or (assignment and own_name(data))),
     )
     report = (

@@ -18,6 +18,7 @@ from pumphouse.cli.common.options import (
     output_option,
     verbose_option,
 )
+from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ def share_option(name: str, help: str) -> Callable[..., Any]:
     metavar="K/N",
     help="Send part K of N; N producers with the same seed together send all homes.",
 )
+@kinds_option
 @driver_option
 @connection_option
 @output_option
@@ -215,27 +217,30 @@ def send(
     low_battery: float,
     traces: Any,
     share: tuple[int, int],
+    kinds: Any,
     driver: str,
     connection: str | None,
     output: str,
 ) -> None:
-    """Send the readings of simulated homes to HUB (`sensors`), five a minute from each.
+    """Send the readings of simulated homes to HUB (`sensors`), five a minute from each, and one for
+    each added kind that the file of --kinds simulates.
 
     Every reading depends only on the seed, its home and its minute: two runs with the same options,
     including --from, send the same bytes. Ctrl-C and SIGTERM stop it cleanly, with a summary.
     """
+    from pumphouse.homes.kinds.defaults import DEFAULT
     from pumphouse.homes.simulator.reading_faults import ReadingFaults
     from pumphouse.homes.simulator.sensors import HomeSimulator
     from pumphouse.homes.simulator.time_slices import SimulatorSource, choose_slot_s
 
     reading_faults = ReadingFaults(late, duplicates, malformed, faults, low_battery, late_minutes)
-    simulator = HomeSimulator(homes, seed, incidents, reading_faults)
+    simulator = HomeSimulator(homes, seed, incidents, reading_faults, kinds or DEFAULT)
     span_ms = None if minutes is None else int(minutes * 60_000)
     start_ms = first_reading_ms(start_ms, rate.times, span_ms)
     end_ms = None if span_ms is None else start_ms + span_ms
     slot_s = choose_slot_s(homes, rate.times)
     source = SimulatorSource(simulator, start_ms, end_ms, slot_s, share, traces)
-    total = None if minutes is None else round(homes * 5 * minutes / share[1])
+    total = None if minutes is None else round(homes * len(simulator.sensors) * minutes / share[1])
     send_source(connection, hub, driver, source, rate.times, total, output)
 
 

@@ -58,6 +58,12 @@ class Quiet:
             else (value > self.above) & (value < self.below)
         )
 
+    def __str__(self) -> str:
+        limits = (("at", self.at), ("above", self.above), ("below", self.below))
+        return " ".join(f"{name} {limit:g}" for name, limit in limits if limit is not None) or (
+            "always"
+        )
+
     def overlaps(self, values: Range) -> bool:
         """Whether a sensor may be quiet at one of these values."""
         low = float("-inf") if values.at_least is None else values.at_least
@@ -204,6 +210,10 @@ class Kinds:
     @cached_property
     def by_name(self) -> dict[str, Kind]:
         return {kind.name: kind for kind in self.kinds}
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
 
     @cached_property
     def alert_names(self) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.record import sums
 from pumphouse.homes.record.alert_states import ALERT_TRACES, STORE_TRACE, set_recorded
 from pumphouse.homes.record.connections import DatabaseConnection
@@ -62,8 +64,8 @@ class StoreResult:
 class Database:
     """Creates the tables and stores batches."""
 
-    def __init__(self, connection: DatabaseConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: DatabaseConnection, kinds: Kinds = DEFAULT) -> None:
+        self._connection, self._kinds = connection, kinds
         self.reads_back = False  # whether results have the stored rows, for metrics and traces
         create_tables(connection)
 
@@ -152,7 +154,7 @@ class Database:
         newest_ms = newest_rows[0][0] if newest_rows else None
         watermark_ms = sums.watermark(newest_ms)
         for sum_table in sums.TABLES:
-            self._connection.run(sums.add_rows(sum_table, table.staged, watermark_ms))
+            self._connection.run(sums.add_rows(sum_table, table.staged, watermark_ms, self._kinds))
         self._connection.run(add_to_sensor_minutes(table.staged))
         self._connection.run(set_sensor_values(table.staged))
         late_rows = self._connection.query(

@@ -30,6 +30,8 @@ import pyarrow.compute as pc
 from pumphouse.clock import Clock, SystemClock, now_ms
 from pumphouse.errors import OptionError
 from pumphouse.homes.alert_spans import export_spans, is_tracing
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record.archive import Archive, read_manifest
 from pumphouse.homes.record.database import Database
@@ -77,6 +79,7 @@ class RecordSettings:
     start: str = "earliest"
     events_max: int = 200_000
     partitions_per_task: int = 16
+    kinds: Kinds = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +197,9 @@ class Recorder:
         if settings.storage is not None:
             archive = Archive(open_folder(settings.storage), lambda: now_ms(clock))
             archive.sweep()
-        url = settings.database
-        return cls(archive, None if url is None else lambda: open_database(url), clock, metrics)
+        url, kinds = settings.database, settings.kinds
+        opener = None if url is None else lambda: open_database(url, kinds)
+        return cls(archive, opener, clock, metrics)
 
     def take(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark with each batch; after a crash, maybe twice with the same batch."""

@@ -17,20 +17,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pumphouse.homes.schema import HOUR_MS, MINUTE_MS, SMOKE_ALARM_PPM
+from pumphouse.homes.kinds.defaults import DEFAULT
+from pumphouse.homes.kinds.model import Kinds, Range, Threshold
+from pumphouse.homes.schema import HOUR_MS, MINUTE_MS
 
 DELAY_MS: Final = 10 * MINUTE_MS  # a reading this much older than the newest is late
 
-# The summed expressions, in SQL that SQLite, PostgreSQL and Spark share.
-MEASURES: Final = {
-    "readings": "1",
-    "movements": "CASE WHEN sensor = 'motion' THEN coalesce(value, 0) ELSE 0 END",
-    "opened": "CASE WHEN sensor IN ('door', 'window') AND why = 'change' AND value = 1"
-    " THEN 1 ELSE 0 END",
-    "alarms": f"CASE WHEN sensor = 'smoke' AND value >= {SMOKE_ALARM_PPM:g} THEN 1 ELSE 0 END",
-    "faults": "CASE WHEN fault IS NOT NULL THEN 1 ELSE 0 END",
-}
 LATE: Final = "late"
+
+
+def measures(kinds: Kinds) -> dict[str, str]:
+    """The summed expressions, in SQL that SQLite, PostgreSQL and Spark share."""
+    alarms = [
+        f"(sensor = '{kinds.names[kind]}' AND {in_range(rule.values)})"
+        for kind, rule in kinds.rules(Threshold)
+    ]
+    return {
+        "readings": "1",
+        "movements": "CASE WHEN sensor = 'motion' THEN coalesce(value, 0) ELSE 0 END",
+        "opened": "CASE WHEN sensor IN ('door', 'window') AND why = 'change' AND value = 1"
+        " THEN 1 ELSE 0 END",
+        "alarms": f"CASE WHEN {' OR '.join(alarms) or '1 = 0'} THEN 1 ELSE 0 END",
+        "faults": "CASE WHEN fault IS NOT NULL THEN 1 ELSE 0 END",
+    }
+
+
+def in_range(values: Range) -> str:
+    limits = ((">=", values.at_least), ("<=", values.at_most))
+    return " AND ".join(f"value {sign} {limit!r}" for sign, limit in limits if limit is not None)
+
+
+MEASURES: Final = measures(DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +73,12 @@ HOME_HOURS: Final = SumTable("home_hours", "hour", HOUR_MS, "home")
 TABLES: Final = (MINUTES, HOME_HOURS)
 
 
-def add_rows(sum_table: SumTable, rows: str, watermark_ms: int) -> str:
+def add_rows(sum_table: SumTable, rows: str, watermark_ms: int, kinds: Kinds = DEFAULT) -> str:
     """The statement that adds the rows of a table to the sums."""
     names = [*MEASURES, LATE]
     late = f"CASE WHEN at < {watermark_ms:d} THEN 1 ELSE 0 END"
-    sum_expressions = ", ".join(f"sum({expression})" for expression in (*MEASURES.values(), late))
+    expressions = (*measures(kinds).values(), late)
+    sum_expressions = ", ".join(f"sum({expression})" for expression in expressions)
     updates = ", ".join(f"{name} = {sum_table.table}.{name} + excluded.{name}" for name in names)
     return (
         f"INSERT INTO {sum_table.table} ({sum_table.time}, {sum_table.key}, {', '.join(names)})"
