@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import open_database
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.dashboard.browser import (
     PATIENCE_MS,

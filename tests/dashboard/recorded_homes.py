@@ -11,7 +11,7 @@ from typing import Any
 from pumphouse.client.base import ReaderOptions
 from pumphouse.client.native.client import NativeClient
 from pumphouse.events import EARLIEST, Event
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import open_database
 from pumphouse.homes.schema import (
     ACTIVITY_HUB,
     ALERTS_HUB,

@@ -13,7 +13,7 @@ from pumphouse.dashboard.views.alert_details import AROUND_MAX, alert_details_js
 from pumphouse.dashboard.views.alerts import ShownAlert
 from pumphouse.events import Event
 from pumphouse.homes.record.alert_states import AlertState
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import open_database
 from pumphouse.homes.record.recorded import RecordedActivity
 from pumphouse.homes.schema import SENSORS_HUB, Alert, encode_reading
 from pumphouse.hub.embedded import EmbeddedHub

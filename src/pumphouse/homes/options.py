@@ -14,6 +14,7 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.watch.sharing import Sharing
 
 STAGES = ("sift", "watch", "record")
+FORMATS = ("parquet", "delta")  # of the files of the stage record
 MASTER = re.compile(r"local(\[[^]]+\])?|local-cluster\[[^]]+\]|spark://.+:\d+|yarn|k8s://.+")
 
 
@@ -31,10 +32,15 @@ class PipelineOptions:
     settings: Mapping[str, str] = field(default_factory=dict)  # of Spark
     trigger: Mapping[str, Any] | None = None  # of every stage; default: each stage's own
     accelerated: bool = False  # accept readings that are ahead of the clock
-    kinds: Kinds = DEFAULT  # of sensors and alerts
     sharing: Sharing | None = None  # of the partitions of `watch`, with other applications
+    storage_format: str = "parquet"  # or "delta": needs the extra `delta`
+    kinds: Kinds = DEFAULT  # of sensors and alerts
 
     def __post_init__(self) -> None:
+        if self.storage_format not in FORMATS:
+            raise OptionError(
+                f"invalid storage format {self.storage_format!r}: use {' or '.join(FORMATS)}"
+            )
         unknown = [name for name in self.stages if name not in STAGES]
         if unknown or not self.stages:
             given = ", ".join(unknown) or "nothing"

@@ -99,6 +99,7 @@ MAKERS = {"sift": sift_starter, "watch": watch_starter, "record": record_starter
 
 def record_settings(options: PipelineOptions) -> RecordSettings:
     return RecordSettings(
+        storage_format=options.storage_format,
         storage=options.storage or str(options.data / "records"),
         database=options.database or str(options.data / "homes.db"),
         kinds=options.kinds,

@@ -56,6 +56,7 @@ def test_the_kinds_file_is_listed(folder: Path) -> None:
     assert listed.splitlines()[0] in PAGE
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(400)
 def test_a_reading_becomes_an_alert(
     spark: SparkSession, namespace: HomesNamespace, folder: Path

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pumphouse.homes.record.database import Database
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import Database, open_database
 from tests.postgres.server import PostgresServer
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pumphouse.homes.record.archive import Archive, snapshot
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import open_database
 from pumphouse.homes.record.folder import Folder
 from pumphouse.homes.record.manifest import DataFile
 from pumphouse.homes.record.positions import Positions

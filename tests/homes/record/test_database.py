@@ -16,8 +16,7 @@ import pytest
 from pumphouse.errors import ConnectionFailed, OptionError
 from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.record import sums
-from pumphouse.homes.record.database import Database, DatabaseConnection, StoreResult
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import Database, DatabaseConnection, StoreResult, open_database
 from pumphouse.homes.record.postgres import PostgresConnection
 from pumphouse.homes.record.sqlite import SqliteConnection
 from pumphouse.homes.record.tables import TABLES

@@ -14,8 +14,7 @@ import pytest
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.homes.record.alert_states import ACKNOWLEDGE, CLOSE, AlertState
 from pumphouse.homes.record.connections import connect
-from pumphouse.homes.record.database import Database
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import Database, open_database
 from pumphouse.homes.record.newest_values import SENSOR_MINUTES, SENSOR_VALUES
 from pumphouse.homes.record.records import Records, open_records
 from pumphouse.homes.schema import MINUTE_MS, Activity

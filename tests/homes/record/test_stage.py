@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from pumphouse.client.factory import open_client
 from pumphouse.events import Event
@@ -98,3 +99,19 @@ def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
     assert set(stored) <= set(files)
     assert in_files(tmp_path, ALERTS_HUB) == in_database(tmp_path, ALERTS_HUB)
     assert len(in_database(tmp_path, ALERTS_HUB)) == 2
+
+
+def test_a_delta_commit_has_the_batch_of_the_query(
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
+) -> None:
+    send(namespace, ACTIVITY_HUB, [as_event(activity(home)) for home in range(10)])
+    send(namespace, ALERTS_HUB, [as_event(alert(3))])
+    settings = RecordSettings(str(tmp_path / "records"), storage_format="delta")
+    recorder = Recorder.open(settings)
+    where = str(tmp_path / "checkpoint")
+    query = finish(lambda: record.start(spark, namespace, where, settings, TO_THE_END, recorder))
+    assert recorder.recorded.rows == 11
+    for hub, rows in ((ACTIVITY_HUB, 10), (ALERTS_HUB, 1)):
+        table = DeltaTable(tmp_path / "records" / hub)
+        assert table.to_pyarrow_table().num_rows == rows
+        assert table.transaction_version(f"pumphouse/query/{query.id}") is not None

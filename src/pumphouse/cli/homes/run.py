@@ -58,6 +58,14 @@ if TYPE_CHECKING:
     "string with ;Container=NAME. Default: DIR/records.",
 )
 @click.option(
+    "--storage-format",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Format of these files: parquet with a manifest, or Delta tables (extra `delta`), which "
+    "need a folder of this machine.",
+)
+@click.option(
     "--database",
     envvar="PUMPHOUSE_DATABASE",
     metavar="URL",
@@ -110,6 +118,7 @@ def run(
     master: str | None,
     data: Path,
     storage: str | None,
+    storage_format: str,
     database: str | None,
     checkpoints: str | None,
     conf: tuple[str, ...],
@@ -142,6 +151,7 @@ def run(
         stages=tuple(name.strip() for name in stages.split(",") if name.strip()),
         master=master,
         storage=storage,
+        storage_format=storage_format,
         database=database,
         checkpoints=checkpoints,
         settings=dict(map(parse_property, conf)),

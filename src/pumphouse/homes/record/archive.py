@@ -25,7 +25,7 @@ from pumphouse.errors import RecordsDamaged
 from pumphouse.homes.record import manifest as manifests
 from pumphouse.homes.record.folder import Folder, open_folder
 from pumphouse.homes.record.manifest import DataFile, Hour, Manifest
-from pumphouse.homes.record.positions import Positions, new_rows
+from pumphouse.homes.record.positions import BatchId, Positions, new_rows
 from pumphouse.homes.schema import HOUR_MS
 from pumphouse.logs import line
 
@@ -56,9 +56,12 @@ class Archive:
     def positions(self) -> Positions:
         return self._manifest.positions
 
-    def append(self, batch: Mapping[str, pa.Table], reached: Positions) -> int:
+    def append(
+        self, batch: Mapping[str, pa.Table], reached: Positions, batch_id: BatchId | None = None
+    ) -> int:
         """Store the new rows of each hub, and `reached` as the positions after them. All rows must
-        have an event time. Returns the number of rows stored."""
+        have an event time. Returns the number of rows stored. The positions are enough to find a
+        repeated batch."""
         parts = [
             (Hour(hub, start), rows)
             for hub, table in batch.items()

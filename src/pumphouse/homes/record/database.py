@@ -20,7 +20,7 @@ from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.record import sums
 from pumphouse.homes.record.alert_states import ALERT_TRACES, STORE_TRACE, set_recorded
-from pumphouse.homes.record.connections import DatabaseConnection
+from pumphouse.homes.record.connections import DatabaseConnection, connect
 from pumphouse.homes.record.newest_values import add_to_sensor_minutes, set_sensor_values
 from pumphouse.homes.record.positions import Positions, advanced, new_rows
 from pumphouse.homes.record.recorded import NO_ROWS, StoredRows, TracedAlert
@@ -173,3 +173,8 @@ class Database:
         ]
         if changed:
             self._connection.run_many(STORE_POSITION, changed)
+
+
+def open_database(url: str, kinds: Kinds = DEFAULT) -> Database:
+    """Open sqlite:///PATH or PATH, or postgresql://USER:PASSWORD@HOST/NAME."""
+    return Database(connect(url), kinds)

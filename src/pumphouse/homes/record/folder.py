@@ -63,9 +63,14 @@ class Folder(Protocol):
 
 def open_folder(location: str | Path, credential: Any = None) -> Folder:
     """Open a path, blob://ACCOUNT/CONTAINER, or a storage connection string."""
-    if isinstance(location, Path) or not _BLOB.search(location):
+    if is_local(location):
         return LocalFolder(Path(location))
     return BlobFolder(parse_store_url(location), credential)
+
+
+def is_local(location: str | Path) -> bool:
+    """Whether this is a folder of this machine."""
+    return isinstance(location, Path) or not _BLOB.search(location)
 
 
 def contended(name: str) -> RecordsContended:

@@ -12,6 +12,7 @@ divides the rows into different batches.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,18 @@ PARTITION, SEQUENCE = "partition", "sequence"
 
 # hub -> partition -> the sequence number that comes next
 Positions: TypeAlias = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """A batch of a query. The id of the query stays while its checkpoint does."""
+
+    query: str
+    number: int
+
+    @property
+    def application(self) -> str:
+        return f"pumphouse/query/{self.query}"
 
 
 def new_rows(rows: pa.Table, next_sequences: Mapping[str, int]) -> pa.Table:

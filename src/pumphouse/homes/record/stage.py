@@ -34,11 +34,11 @@ from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.record.archive import Archive, read_manifest
-from pumphouse.homes.record.database import Database
-from pumphouse.homes.record.database_url import open_database
+from pumphouse.homes.record.database import Database, open_database
+from pumphouse.homes.record.delta import DeltaArchive, open_delta
 from pumphouse.homes.record.folder import open_folder
 from pumphouse.homes.record.metrics import RecordMetrics
-from pumphouse.homes.record.positions import Positions, end_positions
+from pumphouse.homes.record.positions import BatchId, Positions, end_positions
 from pumphouse.homes.record.tables import TABLES
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB
 from pumphouse.homes.trace_text import TRACE, read_text, text_of
@@ -63,6 +63,7 @@ BODY = (
     "id STRING, home STRING, kind STRING, sensor STRING, seq BIGINT, at BIGINT, value DOUBLE,"
     " since BIGINT, mode STRING, battery INT, fault STRING, why STRING, region STRING, text STRING"
 )
+PARQUET, DELTA = "parquet", "delta"  # storage formats
 HUB = "hub"
 PROBE = "_probe"
 TIDY_EVERY = 8  # batches between two merges of files
@@ -80,6 +81,7 @@ class RecordSettings:
     events_max: int = 200_000
     partitions_per_task: int = 16
     kinds: Kinds = DEFAULT
+    storage_format: str = PARQUET
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +119,12 @@ def start(
 def check(settings: RecordSettings) -> None:
     """Raise if a store is unusable. Called before the start: a stage that fails is restarted."""
     if settings.storage is not None:
-        check_folder(settings.storage)
+        check_folder(settings.storage, settings.storage_format)
     if settings.database is not None:
         open_database(settings.database).close()
 
 
-def check_folder(storage: str) -> None:
+def check_folder(storage: str, storage_format: str = PARQUET) -> None:
     folder = open_folder(storage)
     try:
         folder.write(PROBE, b"")
@@ -131,7 +133,10 @@ def check_folder(storage: str) -> None:
         raise OptionError(
             f"{folder} cannot be used for records: {failed}. Choose another with --storage"
         ) from None
-    read_manifest(folder)
+    if storage_format == DELTA:
+        open_delta(storage)
+    else:
+        read_manifest(folder)
 
 
 def read(spark: SparkSession, namespace: HomesNamespace, settings: RecordSettings) -> DataFrame:
@@ -171,7 +176,7 @@ class Recorder:
 
     def __init__(
         self,
-        archive: Archive | None,
+        archive: Archive | DeltaArchive | None,
         open_database: Callable[[], Database] | None,
         clock: Clock,
         metrics: RecordMetrics | None = None,
@@ -193,9 +198,8 @@ class Recorder:
         metrics: RecordMetrics | None = None,
     ) -> Recorder:
         clock = clock or SystemClock()
-        archive = None
-        if settings.storage is not None:
-            archive = Archive(open_folder(settings.storage), lambda: now_ms(clock))
+        archive = open_archive(settings, clock)
+        if archive is not None:
             archive.sweep()
         url, kinds = settings.database, settings.kinds
         opener = None if url is None else lambda: open_database(url, kinds)
@@ -204,9 +208,9 @@ class Recorder:
     def take(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark with each batch; after a crash, maybe twice with the same batch."""
         with self._lock:
-            self.store(frame.toArrow())
+            self.store(frame.toArrow(), batch_id_of(frame, batch))
 
-    def store(self, rows: pa.Table) -> None:
+    def store(self, rows: pa.Table, batch_id: BatchId | None = None) -> None:
         if not rows.num_rows:
             return
         hubs = split_by_hub(rows)
@@ -216,7 +220,7 @@ class Recorder:
         if unreadable:
             todo = "find the program that writes other records to activity or alerts"
             log.warning("%s", line("rows_skipped", rows=unreadable, todo=todo))
-        result = self._store_in_both(readable, reached, traces_of(rows))
+        result = self._store_in_both(readable, reached, traces_of(rows), batch_id)
         delays = delay_percentiles(rows, now_ms(self._clock))
         self.recorded = added(self.recorded, result, unreadable, delays)
 
@@ -227,7 +231,11 @@ class Recorder:
         return self._database
 
     def _store_in_both(
-        self, hubs: Mapping[str, pa.Table], reached: Positions, traces: Mapping[str, str]
+        self,
+        hubs: Mapping[str, pa.Table],
+        reached: Positions,
+        traces: Mapping[str, str],
+        batch_id: BatchId | None,
     ) -> Recorded:
         result = Recorded()
         database = self._opened_database()
@@ -239,7 +247,7 @@ class Recorder:
             if stored.stored.traced and is_tracing():
                 export_spans(stored.stored.traced, now_ms(self._clock))
         if self._archive is not None:
-            rows = self._archive.append(hubs, reached)
+            rows = self._archive.append(hubs, reached, batch_id)
             result = replace(result, rows=max(result.rows, rows))
             self._batches += 1
             if self._batches % TIDY_EVERY == 0:
@@ -268,6 +276,20 @@ class Recorder:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def open_archive(settings: RecordSettings, clock: Clock) -> Archive | DeltaArchive | None:
+    if settings.storage is None:
+        return None
+    if settings.storage_format == DELTA:
+        return open_delta(settings.storage)
+    return Archive(open_folder(settings.storage), lambda: now_ms(clock))
+
+
+def batch_id_of(frame: DataFrame, batch: int) -> BatchId | None:
+    """The batch of the running query. The id of a query is in its checkpoint."""
+    query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return None if query is None else BatchId(query, batch)
 
 
 def traces_of(rows: pa.Table) -> dict[str, str]:

@@ -69,8 +69,8 @@ class SiftSettings:
     buckets: int = 16  # of partitions; each bucket has one value of state
     ahead_max_s: float | None = 3600.0  # a clock further ahead is invalid; None for simulated time
     late_s: float = 120.0  # a later reading is counted as late, and processed as usual
-    kinds: Kinds = DEFAULT
     alarms: bool = False  # raise break-ins and fires; then `watch` must leave them to sift
+    kinds: Kinds = DEFAULT
 
     @property
     def ahead_max_ms(self) -> int | None:

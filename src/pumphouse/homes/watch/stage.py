@@ -101,8 +101,8 @@ class WatchSettings:
     tasks: int = 2  # tasks that apply the rules
     grace_s: float = 300.0  # how late readings may be before a sensor is silent
     sharing: Sharing | None = None  # with other applications
-    kinds: Kinds = DEFAULT
     alarms: bool = True  # raise break-ins and fires; False: `sift` raises them (SiftSettings)
+    kinds: Kinds = DEFAULT
 
 
 def start(
