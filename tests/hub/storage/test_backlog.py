@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pumphouse.hub.storage import writer
 from pumphouse.hub.storage.backlog import Backlog
-from pumphouse.hub.storage.writer import JOIN_BYTES, join_some
 
 
 class Producer:
@@ -52,13 +50,3 @@ def test_memory_is_never_full() -> None:
     backlog = Backlog()
     backlog.add(1 << 60)
     assert not backlog.full
-
-
-def test_adjacent_writes_are_joined_up_to_a_size() -> None:
-    half = bytes(JOIN_BYTES // 2)
-    assert [len(joined) for joined in join_some([half] * 5)] == [JOIN_BYTES, JOIN_BYTES, len(half)]
-    large = bytes(3 * JOIN_BYTES)
-    assert [*join_some([b"a", b"b", large, b"c"])] == [b"ab", large, b"c"]
-    (alone,) = join_some([large])
-    assert alone is large  # not copied
-    assert writer.WRITE_OVERHEAD > 0

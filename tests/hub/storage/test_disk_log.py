@@ -8,7 +8,7 @@ import itertools
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -291,15 +291,13 @@ async def test_a_full_disk_refuses_writes_until_there_is_space(
     caplog.set_level("INFO", "pumphouse.hub")
     log = store.open()
     await fill(log, 2)
-    real = os.pwrite
 
-    def full(fd: int, data: memoryview, position: int) -> int:
-        if len(data) > 10 and position > FILE_HEAD_SIZE:
-            real(fd, data[:10], position)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(fd, data, position)
+    def full(fd: int, pieces: Sequence[bytes], position: int) -> int:
+        assert position > FILE_HEAD_SIZE
+        os.pwrite(fd, pieces[0][:10], position)
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     outcomes: list[AmqpError | None] = []
     for _ in range(3):  # writes after the failed one fail too: the file must have no gap
         log.publish(batch_of([b"lost"]), 0, None, outcomes.append)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,12 +15,14 @@ from pumphouse.hub.options import ALWAYS, INTERVAL, NEVER
 from pumphouse.hub.storage.writer import (
     AT_ONCE,
     INTERVAL_S,
+    PIECES_MAX,
     FileTask,
     Write,
     Writer,
     WriteStream,
     remaining_s,
     sync_deadline,
+    write_at,
 )
 
 WRITE_S = 0.02  # of the test's clock, between two writes
@@ -150,8 +152,29 @@ async def test_a_failed_write_reports_whether_the_earlier_writes_are_safe(
     reports = Reports(writer)
     assert await reports.write(stream, file) is None
     monkeypatch.setattr(os, "fdatasync", fail)
-    monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "pwritev", fail)
     assert await reports.write(stream, file) is stream.error is not None
     assert stream.sync_failed
     monkeypatch.undo()
     writer.stop()
+
+
+@pytest.mark.parametrize("taken", [1, 3, 7, 1 << 20])
+@pytest.mark.parametrize(
+    "pieces",
+    [[b"abc"], [b"abc", b"", b"defg", b"hi"], [b"%d" % n for n in range(2 * PIECES_MAX + 5)]],
+    ids=["one", "some", "many"],
+)
+def test_pieces_are_written_one_after_the_other_however_many_bytes_are_taken(
+    file: SmallFile, monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], taken: int
+) -> None:
+    real = os.pwritev
+
+    def short(fd: int, given: Sequence[bytes], position: int) -> int:
+        if taken >= sum(map(len, given)):
+            return real(fd, given, position)
+        return os.pwrite(fd, b"".join(given)[:taken], position)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    write_at(file.open_for_writing(), pieces, 5)
+    assert file.path.read_bytes() == bytes(5) + b"".join(pieces)

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,9 +37,9 @@ INTERVAL_S = 0.1
 AT_ONCE = float("-inf")
 STOP_S = 30.0
 WRITE_OVERHEAD = 2048  # memory of a write besides its bytes: what its callbacks refer to
-# Adjacent writes are joined up to this size: a system call for each of them would be slow, and
-# joining all of them would need a large copy.
-JOIN_BYTES = 4 << 20
+# Adjacent writes share a system call, without being joined: that would copy them. This is the
+# largest number of pieces that the kernel accepts (IOV_MAX).
+PIECES_MAX = 1024
 
 
 class WritableFile(Protocol):
@@ -267,22 +267,18 @@ def join_adjacent(writes: list[Write]) -> list[list[Write]]:
     return runs
 
 
-def write_at(fd: int, pieces: list[bytes], position: int) -> None:
-    for joined in join_some(pieces):
-        data = memoryview(joined)
-        while data:
-            written = os.pwrite(fd, data, position)
-            position += written
-            data = data[written:]
+def write_at(fd: int, pieces: Sequence[bytes | memoryview], position: int) -> None:
+    """Write pieces one after the other, however many of their bytes each system call takes."""
+    while pieces:
+        written = os.pwritev(fd, pieces[:PIECES_MAX], position)
+        position += written
+        pieces = without_first(pieces, written)
 
 
-def join_some(pieces: list[bytes]) -> Iterator[bytes]:
-    """The pieces in order, joined into larger ones."""
-    start = size = 0
-    for at, piece in enumerate(pieces):
-        if at > start and size + len(piece) > JOIN_BYTES:
-            yield b"".join(pieces[start:at])
-            start, size = at, 0
-        size += len(piece)
-    rest = pieces[start:]
-    yield rest[0] if len(rest) == 1 else b"".join(rest)
+def without_first(pieces: Sequence[bytes | memoryview], size: int) -> Sequence[bytes | memoryview]:
+    """The pieces without their first `size` bytes."""
+    for number, piece in enumerate(pieces):
+        if size < len(piece):
+            return [memoryview(piece)[size:], *pieces[number + 1 :]]
+        size -= len(piece)
+    return []
