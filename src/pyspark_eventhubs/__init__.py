@@ -45,9 +45,9 @@ class DefaultSource(DataSource):
         return batch_reader(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from pumphouse.spark.source import StreamReader
+        from pumphouse.spark.source import stream_reader
 
-        return StreamReader(dict(self.options), schema)
+        return stream_reader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pumphouse.spark.sink import batch_writer

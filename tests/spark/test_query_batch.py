@@ -112,6 +112,23 @@ def test_an_invalid_option_fails_the_query(spark: SparkSession, hub: Hub) -> Non
         assert hub.connection not in str(failed.value)
 
 
+def test_the_message_of_an_error_comes_first_and_without_a_traceback(
+    spark: SparkSession, hub: Hub
+) -> None:
+    """In planning, and in a task."""
+    planned = read(spark, hub, consumerGroup="missing")
+    unnamed = spark.sql("SELECT cast(null AS string) AS body").write.format("eventhubs")
+    sink = unnamed.mode("append").option("connectionString", hub.connection)
+    for run, message in (
+        (planned.collect, "OptionError: invalid consumerGroup 'missing'"),
+        (sink.save, "OptionError: row 0 of the task has no body"),
+    ):
+        with pytest.raises(Exception, match=message) as failed:
+            run()
+        text = str(failed.value)
+        assert "Traceback" not in text[: text.index(message)]
+
+
 def test_an_unknown_column_is_refused(spark: SparkSession, hub: Hub) -> None:
     source = spark.read.format("eventhubs").option("connectionString", hub.connection)
     with pytest.raises(Exception, match="the source has no column 'temperature'"):

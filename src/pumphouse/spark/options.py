@@ -262,8 +262,9 @@ def read_connection(values: OptionValues) -> ConnectionString:
     if not namespace:
         raise OptionError(
             "no hub is given: set connectionString, alias, or fullyQualifiedNamespace with a "
-            "credential. Spark does not pass the options of CREATE TABLE to a Python source: use "
-            "CREATE TEMPORARY VIEW"
+            "credential. Spark does not pass the options of CREATE TABLE to a Python source: give "
+            "them where the table is used, as in SELECT … FROM events WITH (alias = 'sensors') or "
+            '.option("alias", "sensors")'
         )
     return connection_from_parts(values, namespace)
 

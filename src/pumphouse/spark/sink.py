@@ -23,7 +23,12 @@ from pumphouse.errors import OptionError
 from pumphouse.spark.driver.secrets import Environment, resolve_options
 from pumphouse.spark.options import SinkOptions, read_sink
 from pumphouse.spark.versions.sinks import StreamSink
-from pumphouse.spark.worker import end_quietly_without_consumer, freeze_imported_modules
+from pumphouse.spark.worker import (
+    end_quietly_without_consumer,
+    freeze_imported_modules,
+    message_first,
+    messages_first,
+)
 from pumphouse.spark.write.rows import RowFormat, RowOrigin, read_row_format
 from pumphouse.spark.write.task import WriteTotals, check_hub_accepts_sender, write_rows
 
@@ -36,6 +41,7 @@ class TaskCommit(WriterCommitMessage):
     bytes: int
 
 
+@messages_first
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("eventhubs")`."""
 
@@ -49,6 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
         return commit_message(write_rows(iterator, self.row_format, self.options, origin))
 
 
+@messages_first
 class StreamWriter(StreamSink):
     """`df.writeStream.format("eventhubs")`."""
 
@@ -67,6 +74,7 @@ class StreamWriter(StreamSink):
         """Sent rows cannot be withdrawn; Spark runs the batch again."""
 
 
+@message_first
 def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     end_quietly_without_consumer()
     if overwrite:
@@ -75,6 +83,7 @@ def batch_writer(given: dict[str, str], schema: StructType, overwrite: bool) -> 
     return BatchWriter(read_row_format(schema, options), options)
 
 
+@message_first
 def stream_writer(given: dict[str, str], schema: StructType) -> StreamWriter:
     options = read_sink(resolve_options(given), streaming=True, environment=Environment())
     row_format = read_row_format(schema, options)

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pumphouse.clock import SystemClock, now_ms
+from pumphouse.errors import PumphouseError
 from pumphouse.leases.store_url import parse_store_url
 from pumphouse.spark.driver.base import ColumnSelection, SourceDriver, TaskPartition
 from pumphouse.spark.driver.batch_query import plan_batch_tasks
@@ -39,7 +40,12 @@ from pumphouse.spark.several_hubs.listing import options_of_hubs
 from pumphouse.spark.several_hubs.sources import read_sources
 from pumphouse.spark.versions.features import SHARING, require
 from pumphouse.spark.versions.streams import StreamCalls
-from pumphouse.spark.worker import end_quietly_without_consumer, is_main
+from pumphouse.spark.worker import (
+    end_quietly_without_consumer,
+    is_main,
+    messages_first,
+    showing_message,
+)
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -47,6 +53,7 @@ PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 terminating = threading.Event()  # Spark has sent SIGTERM to this process
 
 
+@messages_first
 class BatchReader(DataSourceReader):
     """`spark.read.format("eventhubs")`."""
 
@@ -93,6 +100,7 @@ def batch_reader(option_texts: dict[str, str], schema: StructType) -> BatchReade
     return (FilteringReader if passes_filters else BatchReader)(option_texts, schema)
 
 
+@messages_first
 class StreamReader(StreamCalls):
     """`spark.readStream.format("eventhubs")`."""
 
@@ -136,9 +144,37 @@ class StreamReader(StreamCalls):
             os._exit(0)
 
 
+class FailedReader(StreamReader):
+    """Raises the error of `StreamReader(...)` at the first call.
+
+    If a reader cannot be made, Spark reports a mistake of its own in place of the error.
+    """
+
+    def __init__(self, error: PumphouseError) -> None:
+        self.error = error
+        self._driver = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"error": self.error, "_driver": None}
+
+    @property
+    def driver(self) -> SourceDriver:
+        raise self.error
+
+
+def stream_reader(option_texts: dict[str, str], schema: StructType) -> StreamReader:
+    """The reader of a stream."""
+    try:
+        return StreamReader(option_texts, schema)
+    except PumphouseError as failed:
+        return FailedReader(failed)
+
+
 def read_task_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The events of a task. For an empty batch Spark passes an InputPartition of its own."""
-    return read_task(partition.task) if isinstance(partition, TaskPartition) else iter(())
+    if isinstance(partition, TaskPartition):
+        with showing_message():
+            yield from read_task(partition.task)
 
 
 def tenancy_store(options: SourceOptions) -> str:
