@@ -90,6 +90,7 @@ def add_reference(markdown: str) -> str:
 def examples() -> str:
     """One page with every example."""
     parts = ["# Examples", "Each file in `examples/` runs as it is: `python examples/NAME.py`."]
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        parts += [f"## {path.name}", f"```python\n{path.read_text().rstrip()}\n```"]
+    folder = ROOT / "examples"
+    for path in sorted(folder.rglob("*.py"), key=lambda path: (len(path.parts), path)):
+        parts += [f"## {path.relative_to(folder)}", f"```python\n{path.read_text().rstrip()}\n```"]
     return "\n\n".join(parts) + "\n"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from pumphouse.spark.catalogue import BATCH, CATALOGUE, FIXED, READ, STREAM, WRITE
+from pumphouse.spark.catalogue import (
+    BATCH,
+    BY_NAME,
+    CATALOGUE,
+    FIXED,
+    READ,
+    REMOVED_BY_NAME,
+    STREAM,
+    WRITE,
+)
 from pumphouse.spark.options import EVENTS_PER_PARTITION
 from scripts.spark_options import PAGE, write_tables
 
@@ -30,3 +39,26 @@ def test_every_option_has_a_help_text_and_known_cases() -> None:
 def test_the_help_text_names_the_default_that_depends_on_the_partitions() -> None:
     (limit,) = (option for option in CATALOGUE if option.name == "maxEventsPerTrigger")
     assert f"{EVENTS_PER_PARTITION:,}" in limit.help
+
+
+SCALA_OPTIONS = """connectionString consumerGroup startingPosition startingPositions endingPosition
+    endingPositions maxEventsPerTrigger maxRatePerPartition maxRatesPerPartition receiverTimeout
+    maxSilentTime operationTimeout prefetchCount threadPoolSize useExclusiveReceiver
+    useSimulatedClient metricPlugin throttlingStatusPlugin slowPartitionAdjustment
+    maxAcceptableBatchReceiveTime useAadAuth aadAuthCallback AadAuthCallbackParams
+    partitionPreferredLocationStrategy DynamicPartitionDiscovery"""
+
+
+def test_every_option_of_the_scala_connector_is_accepted_or_names_its_replacement() -> None:
+    section = PAGE.read_text().partition("## From the Scala connector")[2].partition("\n## ")[0]
+    for name in SCALA_OPTIONS.split():
+        assert (name.lower() in BY_NAME) != (name.lower() in REMOVED_BY_NAME), name
+        assert re.search(rf"^\|.*`(eventhubs\.)?{name}`", section, re.MULTILINE), name
+
+
+def test_the_commands_that_show_what_holds_name_tests() -> None:
+    commands = re.findall(r"`pytest (?:-m cluster )?(\S+\.py)(?: -k (\w+))?`", PAGE.read_text())
+    assert len(commands) >= 9
+    for path, words in commands:
+        tests = re.findall(r"^def (test_\w+)", (PAGE.parents[1] / path).read_text(), re.MULTILINE)
+        assert any((words or "") in name for name in tests), (path, words)

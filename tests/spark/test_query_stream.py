@@ -15,6 +15,7 @@ from pumphouse.spark import lags as lags_of
 from pumphouse.spark.versions.features import LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.queries import FileSink, numbered, secret_key, stream
+from tests.spark.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,8 +123,11 @@ def test_a_query_of_one_hub_goes_on_with_several(
         if trigger:
             assert sink.query.awaitTermination(120)
     assert sink.drain() == ["doors open", "first", "sensors second", "sensors second"]
-    lags = [(lag.hub, lag.events) for lag in lags_of(spark) if lag.query == sink.query.id]
-    assert sorted(lags) == [("doors", 0), ("sensors", 0)]
+    until(lambda: lags_of_hubs(spark, sink) == {"doors": 0, "sensors": 0}, 60)
+
+
+def lags_of_hubs(spark: SparkSession, sink: FileSink) -> dict[str, int]:
+    return {lag.hub: lag.events for lag in lags_of(spark) if lag.query == sink.query.id}
 
 
 def test_a_checkpoint_of_the_scala_connector_is_continued(

@@ -13,6 +13,7 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.spark.session import take_connections
+from pumphouse.spark.versions.features import LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.queries import numbered
 
@@ -57,6 +58,7 @@ def with_connections(text: str, hubs: dict[str, Hub]) -> str:
     return text
 
 
+@pytest.mark.needs(LIMITS)
 @pytest.mark.usefixtures("catalog", "queries")
 def test_every_statement_and_program_runs(
     spark: SparkSession, hubs: dict[str, Hub], tmp_path: Path
@@ -92,6 +94,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.needs(LIMITS)
 @pytest.mark.usefixtures("catalog", "queries")
 def test_what_spark_refuses(spark: SparkSession, hub: Hub, tmp_path: Path) -> None:
     """As the last table of the page says."""
@@ -114,13 +117,14 @@ def test_what_spark_refuses(spark: SparkSession, hub: Hub, tmp_path: Path) -> No
         (lambda: stream.writeStream.options(**given).toTable("batch"), "doesn't support streaming"),
         (lambda: save("errorifexists"), 'cannot be written in the "ErrorIfExists" mode'),
         (lambda: save("ignore"), 'cannot be written in the "Ignore" mode'),
-        (to_table.overwritePartitions, ""),
+        (to_table.overwritePartitions, "does not support dynamic overwrite|cannot be overwritten"),
     ):
         with pytest.raises(Exception, match=error):
             action()
     assert hub.all_events() == []
 
 
+@pytest.mark.needs(LIMITS)
 @pytest.mark.usefixtures("catalog", "queries")
 def test_a_stream_without_a_hub_fails_with_the_form_that_works(
     spark: SparkSession, tmp_path: Path
