@@ -33,9 +33,9 @@ def to_ms(moment: datetime) -> int:
 class EncodedProperties:
     """The encoded properties of an event that was received, decoded when they are first used."""
 
-    __slots__ = ("_decode", "_encoded")
-    _decode: Callable[[bytes], dict[str, Any]]
-    _encoded: bytes
+    __slots__ = ("decode_properties", "encoded_properties")
+    decode_properties: Callable[[bytes], dict[str, Any]]
+    encoded_properties: bytes
 
     if not TYPE_CHECKING:  # a type checker would accept any attribute
 
@@ -43,7 +43,7 @@ class EncodedProperties:
             """Called for attributes that are not set: `properties`, until they are decoded."""
             if name != "properties":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            properties = self._decode(self._encoded)
+            properties = self.decode_properties(self.encoded_properties)
             object.__setattr__(self, "properties", properties)
             return properties
 

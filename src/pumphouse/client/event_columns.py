@@ -82,8 +82,8 @@ def build_undecoded_events(
     ):
         event: Any = MutableEvent()
         event.body = body
-        event._decode = decode
-        event._encoded = properties
+        event.decode_properties = decode
+        event.encoded_properties = properties
         event.partition_key = key
         event.partition = partition
         event.sequence = sequence

@@ -87,7 +87,7 @@ def test_the_queries_for_spark(
     exec(code, {"spark": spark})
     shown = capsys.readouterr().out
     assert re.search(r"2026-10-15\|\s+2\|\s+2\|\s+0\|", shown)
-    assert re.search(r"\|fire\|\s+-?\d", shown)
+    assert re.search(r"\|fire\|\s*-?\d", shown)
     counted = spark.sql("SELECT count(*) AS n, count(DISTINCT at, home) AS d FROM activity").first()
     assert counted is not None
     assert (counted.n, counted.d) == (DAYS * HOURS * HOMES, DAYS * HOURS * HOMES)
