@@ -64,6 +64,13 @@ ARROW_SINK = Feature(
     "pyspark.sql.datasource:DataSourceStreamArrowWriter",
     "row by row, which is slower",
 )
+SOME_COLUMNS = Feature(
+    "SQL: `INSERT INTO` with a list of columns",
+    "4.1",
+    # A change of the JVM in the same version.
+    "pyspark.sql.datasource:DataSourceStreamArrowWriter",
+    "refused by Spark; use `df.write`",
+)
 STATE = Feature(
     "the pipeline of [homes.md](homes.md), by `transformWithState`",
     "4.1",
@@ -76,7 +83,7 @@ PIPELINES = Feature(
     "pyspark.pipelines:table",
     "not in Spark",
 )
-FEATURES = (LIMITS, LAG, SHARING, FILTERS, ARROW_SINK, STATE, PIPELINES)
+FEATURES = (LIMITS, LAG, SHARING, FILTERS, ARROW_SINK, SOME_COLUMNS, STATE, PIPELINES)
 
 
 @cache
