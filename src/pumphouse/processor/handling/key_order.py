@@ -146,8 +146,8 @@ class KeyOrder:
         return self._start(KeyedCall(events, key, is_ordered=True))
 
     def _take_unordered(self, up_to: int | None) -> KeyedCall:
-        """An equal share of what waits for each handler that is free."""
-        share = -(-len(self._unordered) // (self._options.handlers - self.running))
+        """An equal share of what waits, for each handler: busy ones will be free again."""
+        share = -(-len(self._unordered) // self._options.handlers)
         events = first_events(self._unordered, min(share, self._call_events_max), up_to)
         return self._start(KeyedCall(events, None, is_ordered=False))
 
