@@ -12,7 +12,7 @@ from pumphouse.clock import MovableClock
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
 from pumphouse.spark import lags as lags_of
-from pumphouse.spark.versions.features import LIMITS
+from pumphouse.spark.versions.features import LAG, LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.queries import FileSink, numbered, secret_key, stream
 from tests.spark.waiting import until
@@ -101,6 +101,7 @@ def test_a_new_partition_is_read(spark: SparkSession, hub: Hub, tmp_path: Path) 
     assert sink.drain() == ["new"]
 
 
+@pytest.mark.needs(LAG)
 def test_a_query_of_one_hub_goes_on_with_several(
     spark: SparkSession, hub: Hub, tmp_path: Path
 ) -> None:
