@@ -8,8 +8,8 @@ processor with one handler per partition, in the same run.
   waits 20 ms with each event. With 16 handlers at once 16 times the rate is possible; the goal is
   12. Without partition keys, events have no order.
 - **handler that does nothing**: CPU time per event of the process. The goal is at most 2
-  microseconds above one handler per partition, with 16 keys. The more keys a batch of the hub has,
-  the fewer events a call has, so the more calls there are.
+  microseconds above one handler per partition, with 16 keys. Without keys there are more and
+  smaller calls, because all handlers share what waits.
 """
 
 from __future__ import annotations
