@@ -102,7 +102,7 @@ def bytes_alone(filled: Filled, plan: Plan) -> float:
 
 def measure(quick: bool) -> Iterator[Figure]:
     plan = QUICK if quick else FULL
-    shapes = SHAPES[::2] if quick else SHAPES
+    shapes = SHAPES[:1] if quick else SHAPES
     for shape in shapes:
         yield from figures(shape, plan)
 
