@@ -10,13 +10,19 @@ from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.client.metered import MeteredClient
 from pumphouse.client.native.client import NativeClient
+from pumphouse.client.wrapped import ObservedReader
 from pumphouse.errors import AmqpError, EventTooLarge, ReaderEvicted
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.telemetry.page import recording, scrape
+from tests.telemetry.page import forget_totals, recording, scrape
 
 SENT, CONSUMED = "messaging_client_sent_messages_total", "messaging_client_consumed_messages_total"
 CALLS = "messaging_client_operation_duration_seconds_count"
+
+
+@pytest.fixture(autouse=True)
+def no_totals() -> None:
+    forget_totals()
 
 
 @pytest.fixture
@@ -67,22 +73,50 @@ async def test_durations_are_those_of_the_given_clock(hub: EmbeddedHub) -> None:
         assert values(seconds, error_type="EventTooLarge") == [7]
 
 
-async def test_series_end_with_their_reader_and_sender(client: HubClient) -> None:
-    sender, second = await client.sender("1"), await client.sender("1")
-    await sender.send([Event(b"a")])
-    await sender.close()
-    assert values(SENT, messaging_destination_partition_id="1") == [1]  # the other one is open
+async def test_totals_of_closed_senders_stay(client: HubClient) -> None:
+    """A producer for each request may be open for less than the interval of a scrape."""
+    for _ in range(3):
+        sender = await client.sender("1")
+        await sender.send([Event(b"a"), Event(b"b")])
+        with pytest.raises(EventTooLarge):
+            await sender.send([Event(bytes(2_000_000))])
+        await sender.close()
+    labels = {"messaging_destination_partition_id": "1"}
+    assert values(SENT, error_type="", **labels) == [6]
+    assert values(CALLS, error_type="", **labels) == [3]
+    assert values(CALLS, error_type="EventTooLarge", **labels) == [3]
+
+
+async def test_totals_of_senders_stay_after_their_client(hub: EmbeddedHub) -> None:
+    for _ in range(3):
+        with recording():
+            opened = open_client(hub.connection_string("eh"))
+        async with opened as client:
+            await (await client.sender("1")).send([Event(b"a")])
+            await client.reader(ReaderOptions("1"))
+            assert len(values(CALLS, messaging_destination_partition_id="1")) == 2
+    assert values(SENT, messaging_destination_partition_id="1") == [3]
+    assert values(CALLS, messaging_destination_partition_id="1") == [3]
+
+
+async def test_series_of_a_partition_end_with_its_last_reader(client: HubClient) -> None:
+    first, second = [await client.reader(ReaderOptions("1")) for _ in range(2)]
+    await first.close()
+    assert values(CONSUMED, messaging_destination_partition_id="1") == [0]
     await second.close()
-    assert values(SENT, messaging_destination_partition_id="1") == []
+    assert values(CONSUMED, messaging_destination_partition_id="1") == []
 
 
-async def test_series_end_with_their_client(hub: EmbeddedHub) -> None:
-    with recording():
-        opened = open_client(hub.connection_string("eh"))
-    async with opened as client:
-        await (await client.sender("1")).send([Event(b"a")])
-        await client.reader(ReaderOptions("1"))
-        assert len(values(CALLS, messaging_destination_partition_id="1")) == 2
+async def test_a_reader_that_fails_after_its_close_leaves_no_series(client: HubClient) -> None:
+    reader = await client.reader(ReaderOptions("1"))
+    assert isinstance(reader, ObservedReader)
+    await reader.close()
+
+    async def fail() -> list[Event]:
+        raise ReaderEvicted("amqp:link:stolen", "detached")
+
+    with pytest.raises(ReaderEvicted):
+        await reader._observer.receive(fail)
     assert values(CALLS, messaging_destination_partition_id="1") == []
 
 

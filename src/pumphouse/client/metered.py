@@ -5,6 +5,10 @@
 
 `open_client` returns one only if metrics are on. Otherwise nothing is between the application and
 the driver. Names and labels follow OpenTelemetry's messaging conventions.
+
+The series of a reader end with it, so that a lost partition has none. Those of a sender last as
+long as the process: an application may open a sender for each request. There is one for each hub,
+partition and type of error.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ class Operation:
         **labels: str | None,
     ) -> None:
         self._counted, self._open_operations, self.clock = counted, open_operations, clock
+        self._lasts = name == SEND
         open_operations.add(self)
         self._labels = {
             "messaging.system": "eventhubs",
@@ -56,8 +61,8 @@ class Operation:
         labels = self._labels | ({"error.type": error} if error else {})
         if error not in self._series:
             self._series[error] = (
-                open_series(OPERATION_DURATION, labels),
-                open_series(self._counted, labels),
+                open_series(OPERATION_DURATION, labels, lasts=self._lasts),
+                open_series(self._counted, labels, lasts=self._lasts),
             )
         return self._series[error]
 
@@ -67,15 +72,17 @@ class Operation:
         count.add(events)
 
     def record_failure(self, began_s: float, events: int, error: BaseException) -> None:
-        duration, count = self._open(type(error).__name__)
-        duration.record(self.clock() - began_s)
-        count.add(events)
+        seconds = self.clock() - began_s
+        if self._lasts or self in self._open_operations:  # else its series have ended
+            duration, count = self._open(type(error).__name__)
+            duration.record(seconds)
+            count.add(events)
 
     def close(self) -> None:
-        for series in self._series.values():
-            close_series(*series)
-        self._series.clear()
-        self._open_operations.discard(self)
+        if self in self._open_operations:
+            self._open_operations.remove(self)
+            for series in self._series.values():
+                close_series(*series)
 
 
 class MeteredReading:

@@ -5,7 +5,8 @@
 
 A series is created once, for instance by a reader for its partition, and recorded into often:
 `record` costs less than a microsecond, where OpenTelemetry's own histogram costs several. It is
-closed with the object that it belongs to: the series of a lost partition end.
+closed with the object that it belongs to: the series of a lost partition end. Series that last keep
+their totals: a sender may be open for a shorter time than the interval between two scrapes.
 
 Nothing is recorded unless it can be read: `is_on()` is False until `serve_metrics()` is called or
 the application has imported OpenTelemetry. Objects call `is_on()` when they are created.
@@ -40,7 +41,17 @@ class Source(Protocol):
 class Series:
     """One counter or histogram with one set of labels. One thread at a time records into it."""
 
-    __slots__ = ("bounds", "buckets", "forward", "key", "labels", "metric", "total", "uses")
+    __slots__ = (
+        "bounds",
+        "buckets",
+        "forward",
+        "key",
+        "labels",
+        "lasts",
+        "metric",
+        "total",
+        "uses",
+    )
 
     def __init__(self, metric: Metric, labels: Labels) -> None:
         self.metric, self.labels = metric, dict(labels)
@@ -49,6 +60,7 @@ class Series:
         self.bounds = metric.buckets
         self.buckets = [0] * (len(metric.buckets) + 1)  # the last one has no bound
         self.uses = 0  # objects that record into it
+        self.lasts = False  # whether it stays if nothing uses it
         self.forward: Callable[[float, Labels], None] | None = None  # to OpenTelemetry
 
     def add(self, value: float = 1) -> None:
@@ -82,13 +94,14 @@ class Meter:
 
     # -- for those who record ---------------------------------------------------------------------
 
-    def open(self, metric: Metric, labels: Labels) -> Series:
-        """The series with these labels, until `close` is called as often as this."""
+    def open(self, metric: Metric, labels: Labels, *, lasts: bool = False) -> Series:
+        """The series with these labels, until `close` is called as often as this, or for good."""
         with self._lock:
             self._use(metric)
             table = self._series.setdefault(metric.name, {})
             series = table.setdefault(key_of(labels), Series(metric, labels))
             series.uses += 1
+            series.lasts |= lasts
             if metric.kind == HISTOGRAM and self._bridge is not None:
                 self._bridge_histogram(series)
             return series
@@ -97,7 +110,7 @@ class Meter:
         with self._lock:
             for each in series:
                 each.uses -= 1
-                if each.uses == 0:
+                if each.uses == 0 and not each.lasts:
                     self._series[each.metric.name].pop(each.key, None)
 
     def add_source(self, source: Source, *metrics: Metric) -> None:
@@ -164,8 +177,8 @@ def is_on() -> bool:
     return METER.is_served or (METER.uses_opentelemetry and API in sys.modules)
 
 
-def open_series(metric: Metric, labels: Labels) -> Series:
-    return METER.open(metric, labels)
+def open_series(metric: Metric, labels: Labels, *, lasts: bool = False) -> Series:
+    return METER.open(metric, labels, lasts=lasts)
 
 
 def close_series(*series: Series) -> None:
