@@ -50,6 +50,16 @@ def a_finally_block_checkpoints_the_failed_batch(patch: Patch) -> None:
     patch.setattr(Batches, "__del__", freed)
 
 
+@mutant("I5", face="handler")
+def a_finally_block_of_a_handler_checkpoints_the_failed_batch(patch: Patch) -> None:
+    """The exception that leaves the handler is not noticed."""
+
+    def claimed(self: Progress) -> Event | None:
+        return self.last_in_hand if self.is_in_handler else None
+
+    patch.setattr(Progress, "claimed", property(claimed))
+
+
 @mutant("I5", face="functions")
 def a_current_event_covers_its_batch(patch: Patch) -> None:
     """A checkpoint in `on_message` covers events behind its own."""

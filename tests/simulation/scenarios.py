@@ -18,7 +18,8 @@ from pumphouse.simulation.store import SEMANTICS
 
 # In an order of their own: a seed must keep its scenario when the registries change.
 FACES = ("pull", "push", "functions", "fixed")
-PARTITIONS_EVERY = 72  # rounds: every other 72 of them have `partitions` in place of `pull`
+PULL_FACES = ("pull", "partitions", "handler")  # they take turns in the place of `pull`,
+TURN = 72  # after this number of rounds
 STRATEGIES = ("steady", "greedy", "balanced", "eph", "eph_js", "steady:rates")
 FAULT_PROFILES = ("harsh", "default", "harsh", "hosts", "store")
 TIMINGS = {  # interval, lease and renewal in seconds
@@ -82,7 +83,7 @@ def face_of(rounds: int, concurrency: int | Concurrency) -> str:
     face = FACES[rounds // 6 % len(FACES)]
     if face == "pull" and concurrency != 1:
         return "handler"  # the only one of the pull API that has concurrency
-    return "partitions" if face == "pull" and rounds // PARTITIONS_EVERY % 2 else face
+    return PULL_FACES[rounds // TURN % len(PULL_FACES)] if face == "pull" else face
 
 
 def timing_of(seed: int) -> str:

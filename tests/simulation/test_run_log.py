@@ -47,6 +47,7 @@ def test_1000_seeds_cover_every_strategy_api_and_store_together() -> None:
     concurrent = [s for s in scenarios if s.concurrency != 1]
     assert 150 < len(concurrent) < 250
     assert {s.face for s in concurrent} == set(FACES) - set(PULL)
+    assert {s.face for s in scenarios if s.concurrency == 1} == set(FACES)
     assert {(1, 1), (6, 12)} <= {(s.hosts, s.partitions) for s in scenarios}
     assert {timing_of(seed) for seed in range(1, 361)} == set(TIMINGS)
     user_code = [with_user_code(seed, options_of("default")) for seed in range(1, 361)]

@@ -174,8 +174,13 @@ class HandlerAdapter(PullAdapter):
         self._task = asyncio.create_task(self.processor.run(handler=self._handle))
 
     async def _handle(self, partition: PartitionClient, batch: list[Event]) -> None:
-        await self.parts.handler.handle(partition, batch)
-        await checkpoint_some(self.parts, partition)
+        """A handler that checkpoints at its end too, however it ends."""
+        try:
+            await self.parts.handler.handle(partition, batch)
+            await checkpoint_some(self.parts, partition)
+        finally:
+            with suppress(OwnershipLost):
+                await checkpoint_some(self.parts, partition, CALLBACK_SHARE)
 
 
 class PushAdapter:
