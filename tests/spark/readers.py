@@ -18,6 +18,7 @@ from pumphouse.spark.versions.streams import StreamCallsBase
 from tests.spark.conftest import Hub
 
 SCHEMA = StructType([StructField(name, kind) for name, kind in TYPES.items()])
+PRUNED = StructType([SCHEMA["body"], SCHEMA["sequenceNumber"]])
 FAST_RETRIES = {"retry.backoff": "20ms"}
 
 
@@ -44,9 +45,11 @@ def count_rows(reader: BatchReader | StreamCallsBase, task: Any) -> Counter[str]
 class Run:
     """One run of a stream, batch by batch."""
 
+    schema = SCHEMA
+
     def __init__(self, hub: Hub, **options: str) -> None:
         earliest = {"startingPosition": "earliest"}
-        self.reader = StreamReader(options_for(hub, **earliest | options), SCHEMA)
+        self.reader = StreamReader(options_for(hub, **earliest | options), self.schema)
         self.offset: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -77,6 +80,12 @@ class Run:
 
     def report(self) -> dict[str, Any]:
         return self.reader.driver.report()
+
+
+class PrunedRun(Run):
+    """A run of a stream with `.schema("body binary, sequenceNumber long")`."""
+
+    schema = PRUNED
 
 
 both_drivers = pytest.mark.parametrize("driver", ["native", "azure"])

@@ -9,13 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import StructType
 
 from pumphouse.spark import source
 from pumphouse.spark.generation import HUB_KEY
 from pumphouse.spark.read.connections import connections
+from pumphouse.spark.source import BatchReader
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
-from tests.spark.readers import Run, both_drivers, count_rows
+from tests.spark.readers import (
+    PRUNED,
+    SCHEMA,
+    PrunedRun,
+    Run,
+    both_drivers,
+    count_rows,
+    options_for,
+)
 
 LENIENT = {"failOnDataLoss": "false"}
 
@@ -76,18 +86,45 @@ def test_a_hub_created_again_with_as_many_events_is_read(hub: Hub) -> None:
         assert run.batch() == {}
 
 
-@both_drivers
+@pytest.mark.parametrize(
+    ("driver", "kind", "feedback"),
+    [
+        ("native", Run, "true"),
+        ("native", PrunedRun, "true"),
+        ("native", Run, "false"),
+        ("native", PrunedRun, "false"),
+        ("azure", PrunedRun, "false"),
+    ],
+)
 def test_a_task_notices_that_the_hub_was_created_again_after_its_batch_was_planned(
-    hub: Hub, driver: str
+    hub: Hub, driver: str, kind: type[Run], feedback: str
 ) -> None:
     send_old(hub)
-    with Run(hub, driver=driver) as run, Run(hub, driver=driver, **LENIENT) as lenient:
+    options = {"driver": driver, "taskFeedback": feedback}
+    with kind(hub, **options) as run, Run(hub, **options, **LENIENT) as lenient:
         (task,), (lenient_task,) = run.plan(), lenient.plan()
         create_again(hub, 160)
         with pytest.raises(Exception, match=r"re-created while a batch was read: events 0 to 99"):
             list(run.reader.read(task))
         assert count_rows(lenient.reader, lenient_task) == {}
         assert lenient.batch() == {"0": 160}
+
+
+@pytest.mark.parametrize(
+    ("driver", "schema"), [("native", SCHEMA), ("native", PRUNED), ("azure", PRUNED)]
+)
+def test_a_task_of_a_batch_query_notices_that_the_hub_was_created_again(
+    hub: Hub, driver: str, schema: StructType
+) -> None:
+    send_old(hub)
+    given = options_for(hub, driver=driver)
+    reader, lenient = BatchReader(given, schema), BatchReader(given | LENIENT, schema)
+    (task, *_), (lenient_task, *_) = reader.partitions(), lenient.partitions()
+    assert [batch.schema.names for batch in reader.read(task)] == [schema.names]
+    create_again(hub, 160)
+    with pytest.raises(Exception, match=r"re-created while a batch was read: events 0 to 99"):
+        list(reader.read(task))
+    assert list(lenient.read(lenient_task)) == []
 
 
 def test_a_batch_of_the_earlier_hub_is_not_replayed_with_events_of_the_new_one(hub: Hub) -> None:

@@ -348,14 +348,7 @@ def report_recreated(task: Task, span: Span, first: int) -> None:
 
 def range_options(task: Task) -> RangeOptions:
     reading = task.reading
-    left_out = {
-        HUB,
-        *(() if reading.properties else ("properties",)),
-        *(() if reading.system_properties else ("systemProperties",)),
-    }
-    columns = [name for name in task.columns if name not in left_out]
-    if task.reports is not None:  # the report names the last event
-        columns += [name for name in ("offset", "enqueuedTime") if name not in columns]
+    columns = columns_to_read(task)
     timeout_s = reading.receiver_timeout_s
     return RangeOptions(
         group=task.group,
@@ -366,6 +359,22 @@ def range_options(task: Task) -> RangeOptions:
         batch_bytes=reading.batch_bytes,
         deadline_s=min(timeout_s, reading.silent_max_s or timeout_s),
     )
+
+
+def columns_to_read(task: Task) -> list[str]:
+    """The columns of the query, and those that this module uses itself."""
+    left_out = {
+        HUB,
+        *(() if task.reading.properties else ("properties",)),
+        *(() if task.reading.system_properties else ("systemProperties",)),
+    }
+    columns = [name for name in task.columns if name not in left_out]
+    own = []
+    if task.reports is not None:  # the report names the last event
+        own = ["offset", "enqueuedTime"]
+    elif task.planned.created_ms is not None:  # a newer event may be of a re-created hub
+        own = ["enqueuedTime"]
+    return columns + [name for name in own if name not in columns]
 
 
 # -- evictions -------------------------------------------------------------------------------------
