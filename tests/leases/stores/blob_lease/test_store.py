@@ -69,10 +69,16 @@ async def test_names_are_those_of_the_legacy_hosts(storage: Storage, raw: Contai
         assert list(await members(store)) == ["VM 1/x"]
 
 
-async def test_the_owner_is_in_the_metadata(store: BlobLeaseStore, raw: ContainerClient) -> None:
+async def test_the_owner_is_in_the_metadata_and_in_the_body(
+    store: BlobLeaseStore, raw: ContainerClient
+) -> None:
     blob = raw.get_blob_client("$Default/0")
     row = await granted(store, claim(None, "0", "a"))
     assert (await blob.get_blob_properties()).metadata == {"OWNINGHOST": "a"}
+    body = json.loads(await (await blob.download_blob()).readall())
+    assert body["Owner"] == "a"
+    # The token is the id of the lease: the service accepts no other one.
+    await BlobLeaseClient(blob, lease_id=body["Token"]).renew()
     await granted(store, release(row))
     properties = await blob.get_blob_properties()
     assert properties.metadata == {}
