@@ -235,10 +235,24 @@ def run_parts(
     parts: Mapping[str, Measure], in_short: Sequence[str], argv: Sequence[str] | None = None
 ) -> int:
     """The command line of a benchmark with selectable parts of several minutes each."""
+    parser = parts_command_line(parts, in_short)
+    return run_selected(parts, in_short, parser, parser.parse_args(argv))
+
+
+def parts_command_line(parts: Iterable[str], in_short: Sequence[str]) -> argparse.ArgumentParser:
     parser = command_line()
     text = f"some of {', '.join(parts)}; default: all, with --quick {', '.join(in_short)}"
     parser.add_argument("--parts", metavar="NAMES", help=text)
-    options = parser.parse_args(argv)
+    return parser
+
+
+def run_selected(
+    parts: Mapping[str, Measure],
+    in_short: Sequence[str],
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+) -> int:
+    """Run the parts that the options of `parts_command_line` select."""
     names = options.parts.split(",") if options.parts else in_short if options.quick else parts
     if unknown := [name for name in names if name not in parts]:
         parser.error(f"unknown part {unknown[0]}: use {', '.join(parts)}")

@@ -11,7 +11,7 @@ at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS, SENSORS_HUB
@@ -23,6 +23,21 @@ INTAKE = {"sift": SENSORS_HUB, "watch": ACTIVITY_HUB, "record": ACTIVITY_HUB}
 GROWTH_MAX_S = 2.0  # growth of the mean lag, from the first third to the last
 WAIT_MAX_S = 20.0  # lag at any time
 SENT_MIN = 0.97  # share of the due readings that the senders must send
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """The batches of a stage in a period: their number, and the mean time of each phase."""
+
+    count: int
+    phases_ms: Mapping[str, float]  # by Spark's names of the phases
+
+
+def batch_times(seen: Mapping[int, Mapping[str, int]]) -> BatchTimes:
+    """From the phases of some batches, by their number. Batches between them were not seen."""
+    names = dict.fromkeys(name for phases in seen.values() for name in phases)
+    means = {name: fmean(phases.get(name, 0) for phases in seen.values()) for name in names}
+    return BatchTimes(max(seen) - min(seen) + 1 if seen else 0, means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,8 @@ class Observation:
     others: float = 0.0  # cores used by other processes of the machine
     stored_ms: Sequence[int] = ()  # from the sending of a reading to its row
     alert_ms: Sequence[int] = ()  # from the sending of a reading to its alert in the hub
+    batches: Mapping[str, BatchTimes] = field(default_factory=dict)  # by stage
+    memory_mb: Mapping[str, float] = field(default_factory=dict)  # by process, at the end
 
     @property
     def due(self) -> float:

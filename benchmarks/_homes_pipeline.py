@@ -6,6 +6,7 @@ start_pipeline(...) -> RunningPipeline, sending(...) -> observe(...) -> Observat
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -19,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks._figures import progress
-from benchmarks._homes_observation import Observation
+from benchmarks._homes_observation import BatchTimes, Observation, batch_times
 from benchmarks._processes import ROOT, start_child
-from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter
+from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter, memory_mb
 from pumphouse.cli.demo.gauges import Stage, count_events, read_stages
 from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.client.factory import open_client
@@ -70,6 +71,14 @@ class RunningPipeline:
                 raise TimeoutError(f"after {limit_s:g} s the stages are still {stages}: {log}")
             time.sleep(0.2)
 
+    def phases_ms(self) -> dict[str, tuple[int | None, Mapping[str, int]]]:
+        """The number of the last batch of each stage, and the time of each of its phases."""
+        status = json.loads((self.data / "status.json").read_text())
+        return {
+            name: (stage["batch"], stage.get("phases_ms", {}))
+            for name, stage in status["stages"].items()
+        }
+
     def restarts(self) -> int:
         return (self.data / "run.log").read_text().count("; restart ")
 
@@ -86,11 +95,13 @@ def tail(log: Path) -> str:
 
 
 @contextmanager
-def process(connection: str, *arguments: object, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    connection: str, *arguments: object, log: Path, program: Path = PUMPHOUSE
+) -> Iterator[subprocess.Popen[bytes]]:
     """A pumphouse command that runs for the block and is stopped with SIGTERM."""
     with open(log, "a") as output:
         child = subprocess.Popen(
-            [str(PUMPHOUSE), *map(str, arguments)],
+            [str(program), *map(str, arguments)],
             env={**os.environ, "PUMPHOUSE_CONNECTION": connection, "SPARK_LOCAL_IP": "127.0.0.1"},
             cwd=ROOT, stdout=output, stderr=output,
         )  # fmt: skip
@@ -109,9 +120,14 @@ def process(connection: str, *arguments: object, log: Path) -> Iterator[subproce
 
 @contextmanager
 def start_pipeline(
-    stages: str, master: str = "local[2]", *arguments: object, beside: Sequence[int] = ()
+    stages: str,
+    master: str = "local[2]",
+    *arguments: object,
+    beside: Sequence[int] = (),
+    program: Path = PUMPHOUSE,
 ) -> Iterator[RunningPipeline]:
-    """A hub and a running pipeline without senders."""
+    """A hub and a running pipeline without senders. `program` is the command `pumphouse`, which may
+    be that of another version."""
     with tempfile.TemporaryDirectory() as folder, start_child("_homes_hub") as hub:
         data, connection = Path(folder), str(hub.result["connection"])
         command = (
@@ -126,7 +142,7 @@ def start_pipeline(
             *arguments,
         )
         progress(f"starting {stages} on {master}")
-        with process(connection, *command, log=data / "run.log") as job:
+        with process(connection, *command, log=data / "run.log", program=program) as job:
             running = RunningPipeline(connection, hub.pid, job, data, beside)
             names = set(stages.split(","))
             running.until(
@@ -157,6 +173,7 @@ def observe(pipeline: RunningPipeline, homes: int, settle_s: float, seconds: flo
         worked = machine_s()
         measured = asyncio.run(measure(pipeline, seconds))
         worked = machine_s() - worked
+        memory = memory_mb([*names, *pipeline.beside], names)
     others = (worked - sum(meter.spent().values())) / measured.seconds
     delays = [ms - sent_ms(a.at) for a, ms in asyncio.run(alerts_in(pipeline.connection, from_ms))
               if a.kind in AT_ONCE]  # fmt: skip
@@ -170,6 +187,8 @@ def observe(pipeline: RunningPipeline, homes: int, settle_s: float, seconds: flo
         others=others,
         stored_ms=measured.stored_ms,
         alert_ms=delays,
+        batches=measured.batches(),
+        memory_mb=memory,
     )
 
 
@@ -188,7 +207,16 @@ class Measurements:
     counts: list[Mapping[str, int]] = field(default_factory=list)
     waits: dict[str, list[int]] = field(default_factory=dict)
     stored_ms: list[int] = field(default_factory=list)
+    phases_ms: dict[str, dict[int, Mapping[str, int]]] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def add_phases(self, stages: Mapping[str, tuple[int | None, Mapping[str, int]]]) -> None:
+        for name, (batch, phases) in stages.items():
+            if batch is not None:
+                self.phases_ms.setdefault(name, {})[batch] = phases
+
+    def batches(self) -> dict[str, BatchTimes]:
+        return {name: batch_times(seen) for name, seen in self.phases_ms.items()}
 
     def add(self, counts: Mapping[str, int], stages: Mapping[str, Stage]) -> None:
         self.counts.append(counts)
@@ -208,6 +236,7 @@ async def measure(pipeline: RunningPipeline, seconds: float) -> Measurements:
             if passed >= len(measured.counts) * MEASURE_EVERY_S:
                 measured.add(await counts_of(clients), pipeline.stages())
             measured.stored_ms += rows.new()
+            measured.add_phases(pipeline.phases_ms())
             await asyncio.sleep(MEASURE_EVERY_S / 10)
         measured.add(await counts_of(clients), pipeline.stages())
         measured.seconds = time.monotonic() - started

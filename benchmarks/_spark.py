@@ -197,6 +197,21 @@ class Meter:
                 self._last[process] = (kind, sum(map(int, ticks)) / TICKS)
 
 
+def memory_mb(roots: Sequence[int], who: Mapping[int, str]) -> dict[str, float]:
+    """The memory of processes and their descendants by kind, as in Meter. A page that several
+    processes share counts in equal parts (PSS)."""
+    totals: dict[str, float] = {}
+    for process in (process for root in roots for process in (root, *below(root))):
+        with suppress(OSError):
+            stat = Path(f"/proc/{process}/stat").read_text()
+            command = Path(f"/proc/{process}/cmdline").read_text()
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            kib = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+            kind = who.get(process) or kind_of(stat, command)
+            totals[kind] = totals.get(kind, 0.0) + kib / 1024
+    return totals
+
+
 def kind_of(stat: str, command: str) -> str:
     if "(java)" in stat:
         return JVM

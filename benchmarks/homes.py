@@ -6,11 +6,15 @@ SQLite. Hub, senders and pipeline are processes of one machine, started by the u
 
 - **held**: the largest tested number of homes without growing lag. The lag of a stage is the number
   of events that its hub has received minus the number that it has processed. Over 100 seconds its
-  mean may grow by at most 2 seconds of intake, and it must stay below 20 seconds. The goal is
-  100,000.
+  mean may grow by at most 2 seconds of intake, and it must stay below 20 seconds. Each number of
+  homes has a table of its own, also the first one that is not held: its figures show what limits
+  it. `--steps 50000,600000` measures other numbers.
 - **cores**, **CPU per reading**, **share of**: CPU time by process: hub, senders, Spark's JVM, its
   Python workers, and the pipeline's own process, which stores. Other work on the machine is shown,
   because it lowers the number of homes held.
+- **batches**: the batches of a stage per minute, and the mean time of each phase of a batch, by
+  Spark's names. `addBatch` contains the work of the tasks, `triggerExecution` everything.
+- **memory**: at the end, by process. Memory that several processes share counts once (PSS).
 - **sent to alert**, **sent to stored row**: the time from sending a reading until its alert is in
   the hub (break-ins and fires, which one reading raises), and until another program can read its
   row in the database.
@@ -24,6 +28,8 @@ SQLite. Hub, senders and pipeline are processes of one machine, started by the u
   readings. The sums and alerts of the stream are compared with those of processing each raw reading
   in one batch. No difference is allowed.
 - **recall**, **precision**: alerts of a simulated day against the ground truth of the simulator.
+- **vs the other version**: with `--against COMMAND` the same measurement of another version of
+  Pumphouse, in turns with this one. COMMAND is the path of its command `pumphouse`.
 - **make**, **send**: CPU time of one minute of readings, and the share of a core that the senders
   of 100,000 homes use in real time.
 """
@@ -32,26 +38,61 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from benchmarks import _homes_score
-from benchmarks._figures import Figure, progress, run_parts, shorten
+from benchmarks._figures import (
+    Figure,
+    Measure,
+    alternate,
+    parts_command_line,
+    progress,
+    run_selected,
+    shorten,
+)
 from benchmarks._homes_cluster import standalone
 from benchmarks._homes_day import differences
 from benchmarks._homes_observation import READINGS_PER_HOME, Observation, percentile, problems
-from benchmarks._homes_pipeline import PROCESS_KINDS, observe, sending, start_pipeline
+from benchmarks._homes_pipeline import (
+    PROCESS_KINDS,
+    PUMPHOUSE,
+    observe,
+    sending,
+    start_pipeline,
+)
 from benchmarks._homes_stages import StageCost, bench
 from benchmarks._processes import run_child, start_child
 from pumphouse.homes.simulator.sensors import HomeSimulator
 
-GOAL = 100_000
+SOME = 100_000  # homes, where not all steps are measured
+GOAL = 600_000
+CPU_US_GOAL = 35.0  # at GOAL homes
+ALERT_P50_S, ALERT_P99_S = 1.0, 2.0  # at SOME homes
 STAGES = "sift,watch,record"
-STEPS = (100_000, 150_000, 200_000, 300_000)
+STEPS = (50_000, 100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000)
 SETTLE_S, WATCH_S = 20.0, 100.0
+ROUNDS = 2  # of a comparison with another version
 EVENING = 29_866_560 + 18 * 60  # a Tuesday
 DAY = 1440
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line selects."""
+
+    steps: tuple[int, ...] = STEPS
+    recording: Path | None = None  # of the JVM
+    against: Path | None = None  # the command of another version
+
+    def arguments(self) -> tuple[str, ...]:
+        """Further arguments of `pumphouse homes run`."""
+        if self.recording is None:
+            return ()
+        flight = f"-XX:StartFlightRecording=filename={self.recording.absolute()},settings=profile"
+        return ("--conf", f"spark.driver.extraJavaOptions=-XX:+UseParallelGC {flight}")
 
 
 def lower_is_better(name: str, value: float, unit: str, goal: float | None = None) -> Figure:
@@ -61,23 +102,26 @@ def lower_is_better(name: str, value: float, unit: str, goal: float | None = Non
 # -- the whole pipeline ---------------------------------------------------------------------------
 
 
-def whole(quick: bool) -> Iterator[Figure]:
+def whole(quick: bool, options: Options | None = None) -> Iterator[Figure]:
     """Measure more and more homes, until a stage falls behind."""
-    steps, settle_s, seconds = ((2_000,), 1.0, 4.0) if quick else (STEPS, SETTLE_S, WATCH_S)
-    observed, keeps_up = list[Observation](), True
-    with start_pipeline("sift,record" if quick else STAGES) as running:  # fewer stages start faster
+    options = options or Options()
+    steps, settle_s, seconds = ((2_000,), 1.0, 4.0) if quick else (options.steps, SETTLE_S, WATCH_S)
+    most = 0
+    # Fewer stages start faster.
+    stages, arguments = "sift,record" if quick else STAGES, options.arguments()
+    with start_pipeline(stages, "local[2]", *arguments) as running:
         for homes in steps:
             progress(f"{homes:,} homes in real time")
             with sending(running, homes):
-                observed.append(observe(running, homes, settle_s, seconds))
-            if not (keeps_up := kept_up(observed[-1])):
+                observed = observe(running, homes, settle_s, seconds)
+            held = kept_up(observed)
+            most = homes if held else most
+            yield from pipeline_figures(observed, held)
+            if not held:
                 break
-    held = observed if keeps_up else observed[:-1]
-    most = held[-1].homes if held else 0
     yield Figure("homes held in real time", most, "homes", goal=None if quick else GOAL)
-    shown = observed if quick else held
-    for each in (*shown[:1], *shown[1:][-1:]):
-        yield from pipeline_figures(each)
+    if options.against is not None:
+        yield from compare_versions(options.against)
 
 
 def kept_up(observed: Observation) -> bool:
@@ -87,28 +131,82 @@ def kept_up(observed: Observation) -> bool:
     return not reasons
 
 
-def pipeline_figures(observed: Observation) -> Iterator[Figure]:
-    name = f"{observed.homes:,} homes"
-    yield Figure(f"{name}: readings", shorten(observed.readings / observed.seconds), "1/s")
-    yield Figure(f"{name}: kept by sift", shorten(observed.kept * 100), "%")
+def pipeline_figures(observed: Observation, held: bool) -> Iterator[Figure]:
+    homes = f"{observed.homes:,} homes"
+    of_step = (
+        *load_figures(observed, held),
+        *cost_figures(observed),
+        *delays(observed),
+        *batch_figures(observed),
+    )
+    for figure in of_step:
+        yield replace(figure, figure=f"{homes}: {figure.figure}", group=homes)
+
+
+def load_figures(observed: Observation, held: bool) -> Iterator[Figure]:
+    yield Figure("held", observed.homes if held else 0, "homes")
+    yield Figure("readings", shorten(observed.readings / observed.seconds), "1/s")
+    yield Figure("kept by sift", shorten(observed.kept * 100), "%")
     for stage in observed.waits:
-        yield lower_is_better(
-            f"{name}: behind, {stage}, at most", max(observed.waits_s(stage)), "s"
-        )
-    yield lower_is_better(f"{name}: cores in use", observed.cores, "cores")
-    yield Figure(f"{name}: used by other work on this machine", shorten(observed.others), "cores")
-    yield lower_is_better(f"{name}: CPU per reading", observed.cpu_us(), "cpu-us")
+        yield lower_is_better(f"behind, {stage}, at most", max(observed.waits_s(stage)), "s")
+
+
+def cost_figures(observed: Observation) -> Iterator[Figure]:
+    yield lower_is_better("cores in use", observed.cores, "cores")
+    yield Figure("used by other work on this machine", shorten(observed.others), "cores")
+    goal = CPU_US_GOAL if observed.homes == GOAL else None
+    per_reading = lower_is_better("CPU per reading", observed.cpu_us(), "cpu-us", goal)
+    yield replace(per_reading, curve="CPU per reading in us, by homes", at=observed.homes)
     for kind in PROCESS_KINDS:
         share = observed.cpu_s.get(kind, 0.0) / sum(observed.cpu_s.values()) * 100
-        yield Figure(f"{name}: share of {kind}", shorten(share), "cpu-%")
-    yield from delays(name, observed)
+        yield Figure(f"share of {kind}", shorten(share), "cpu-%")
+    for kind, megabytes in observed.memory_mb.items():
+        yield Figure(f"memory of {kind}", shorten(megabytes), "MB")
 
 
-def delays(name: str, observed: Observation) -> Iterator[Figure]:
+def batch_figures(observed: Observation) -> Iterator[Figure]:
+    for stage, times in observed.batches.items():
+        per_minute = times.count / observed.seconds * 60
+        yield Figure(f"{stage}: batches", shorten(per_minute), "1/min")
+        for phase, mean_ms in times.phases_ms.items():
+            yield lower_is_better(f"{stage}: {phase}", mean_ms, "ms")
+
+
+def delays(observed: Observation) -> Iterator[Figure]:
+    goals = {0.5: ALERT_P50_S, 0.99: ALERT_P99_S} if observed.homes == SOME else {}
     for what, delays_ms in (("alert", observed.alert_ms), ("stored row", observed.stored_ms)):
         for share in (0.5, 0.99) if delays_ms else ():
-            label = f"{name}: sent to {what}, p{share * 100:.0f} of {len(delays_ms):,}"
-            yield lower_is_better(label, percentile(delays_ms, share) / 1000, "s")
+            label = f"sent to {what}, p{share * 100:.0f} of {len(delays_ms):,}"
+            goal = goals.get(share) if what == "alert" else None
+            yield lower_is_better(label, percentile(delays_ms, share) / 1000, "s", goal)
+
+
+# -- another version ------------------------------------------------------------------------------
+
+
+def compare_versions(program: Path) -> Iterator[Figure]:
+    sides = {"ours": partial(observe_version, PUMPHOUSE), "peer": partial(observe_version, program)}
+    observed = alternate(ROUNDS, sides)
+    name = f"{SOME:,} homes vs the other version"
+    cpu_us = {side: min(each.cpu_us() for each in rounds) for side, rounds in observed.items()}
+    yield version_figure(f"{name}: CPU per reading", "cpu-us", cpu_us, goal=2)
+    delays_ms = {
+        side: [ms for each in rounds for ms in each.alert_ms] for side, rounds in observed.items()
+    }
+    for share in (0.5, 0.99):
+        seconds = {side: percentile(ms, share) / 1000 for side, ms in delays_ms.items()}
+        yield version_figure(f"{name}: sent to alert, p{share * 100:.0f}", "s", seconds)
+
+
+def observe_version(program: Path) -> Observation:
+    with start_pipeline(STAGES, program=program) as running, sending(running, SOME):
+        return observe(running, SOME, SETTLE_S, WATCH_S)
+
+
+def version_figure(
+    name: str, unit: str, sides: Mapping[str, float], goal: float | None = None
+) -> Figure:
+    return replace(lower_is_better(name, sides["ours"], unit, goal), peer=shorten(sides["peer"]))
 
 
 # -- clusters ------------------------------------------------------------------------------------
@@ -159,7 +257,7 @@ def median_s(delays_ms: Sequence[int]) -> float:
 
 
 def stages(quick: bool) -> Iterator[Figure]:
-    homes, minutes = (5_000, 2) if quick else (GOAL, 6)
+    homes, minutes = (5_000, 2) if quick else (SOME, 6)
     sizes = {"events_max": 2_000} if quick else {"events_max": 100_000}
     with bench(HomeSimulator(homes), EVENING, minutes) as ready:
         costs: Mapping[str, StageCost] = {
@@ -167,7 +265,7 @@ def stages(quick: bool) -> Iterator[Figure]:
             "watch": ready.watch(**sizes),
             "record": ready.record(**sizes),
         }
-    goal = None if quick else shorten(2 * GOAL * READINGS_PER_HOME)
+    goal = None if quick else shorten(2 * SOME * READINGS_PER_HOME)
     for name, cost in costs.items():
         what = "readings" if name == "sift" else "activities"
         limit = goal if name == "sift" else None
@@ -195,7 +293,7 @@ def score(quick: bool) -> Iterator[Figure]:
 
 
 def producer(quick: bool) -> Iterator[Figure]:
-    homes, minutes, seconds = (5_000, 1, 2) if quick else (GOAL, 3, 60)
+    homes, minutes, seconds = (5_000, 1, 2) if quick else (SOME, 3, 60)
     with start_child("_homes_hub") as hub:
         connection = f"{hub.result['connection']};EntityPath=sensors"
         costs = run_child("_homes_sender", "costs", connection, hub.pid, homes, minutes)
@@ -208,7 +306,7 @@ def producer(quick: bool) -> Iterator[Figure]:
     yield compare_costs("make a reading vs send it, the sender alone", made, sent)
     yield compare_costs("send a reading vs one event at a time", sent, plain)
     name = f"{homes:,} homes in real time"
-    goal = None if quick else shorten(0.99 * GOAL * READINGS_PER_HOME)
+    goal = None if quick else shorten(0.99 * SOME * READINGS_PER_HOME)
     yield Figure(f"{name}: sent", shorten(live["events"] / live["wall_s"]), "readings/s", goal=goal)
     yield lower_is_better(f"{name}: senders", live["core_share"] * 100, "% of a core", goal=50)
     yield lower_is_better(f"{name}: hub", live["hub_core_share"] * 100, "% of a core")
@@ -220,7 +318,20 @@ def compare_costs(name: str, ours: float, peer: float, goal: float | None = None
     return replace(lower_is_better(name, ours, "cpu-us", goal), peer=shorten(peer))
 
 
-PARTS = {
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = parts_command_line(PARTS, IN_SHORT)
+    steps = ",".join(map(str, STEPS))
+    parser.add_argument("--steps", default=steps, metavar="HOMES", help="of the part `whole`")
+    parser.add_argument("--jfr", type=Path, metavar="FILE", help="record the JVM of `whole`")
+    text = "compare with another version: the path of its command pumphouse"
+    parser.add_argument("--against", type=Path, metavar="COMMAND", help=text)
+    chosen = parser.parse_args(argv)
+    options = Options(tuple(map(int, chosen.steps.split(","))), chosen.jfr, chosen.against)
+    parts: dict[str, Measure] = {**PARTS, "whole": partial(whole, options=options)}
+    return run_selected(parts, IN_SHORT, parser, chosen)
+
+
+PARTS: dict[str, Measure] = {
     "whole": whole,
     "stages": stages,
     "places": places,
@@ -228,6 +339,7 @@ PARTS = {
     "score": score,
     "producer": producer,
 }
+IN_SHORT = ("producer", "whole")
 
 if __name__ == "__main__":
-    sys.exit(run_parts(PARTS, ("producer", "whole")))
+    sys.exit(main())

@@ -24,7 +24,14 @@ from benchmarks._figures import (
     run_parts,
     text_table,
 )
-from benchmarks._homes_observation import Observation, growth_s, percentile, problems
+from benchmarks._homes_observation import (
+    BatchTimes,
+    Observation,
+    batch_times,
+    growth_s,
+    percentile,
+    problems,
+)
 from benchmarks._spark_start import INITIALIZING, STARTS_MAX, TOO_SLOW, start_query
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # one Spark of this file at a time
@@ -171,6 +178,12 @@ def test_growth_is_that_of_the_mean() -> None:
 
 def test_a_percentile_is_a_value_that_was_there() -> None:
     assert [percentile(range(200), share) for share in (0.0, 0.5, 0.99, 1.0)] == [0, 100, 198, 199]
+
+
+def test_the_phases_of_batches_are_means_of_those_seen() -> None:
+    seen = {4: {"addBatch": 10, "walCommit": 2}, 6: {"addBatch": 30}}
+    assert batch_times(seen) == BatchTimes(3, {"addBatch": 20.0, "walCommit": 1.0})
+    assert batch_times({}) == BatchTimes(0, {})
 
 
 # -- processes -------------------------------------------------------------------------------------

@@ -86,6 +86,7 @@ def test_the_progress_of_spark_is_read() -> None:
         rows=90,
         input_rate=45.0,
         batch_ms=12,
+        phases_ms={"triggerExecution": 12},
         taken={"sensors": 90},
         lag_events=10,
         lag_s=2.0,

@@ -33,6 +33,8 @@ _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _INTRODUCTION = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Timeout|\w)\w*: \S", re.MULTILINE)
 
+TRIGGER_MS: Final = "triggerExecution"  # the phase of Spark that contains all others
+
 STARTING, RUNNING, WAITING, STOPPED = "starting", "running", "waiting", "stopped"
 
 
@@ -83,6 +85,7 @@ class StageProgress:
     input_rate: float = 0.0
     processed_rate: float = 0.0
     batch_ms: int = 0
+    phases_ms: Mapping[str, int] = field(default_factory=dict)  # Spark's durationMs of that batch
     # By hub, the number of events processed since the hub's first event. The number of events sent
     # to the hub, minus this number, is the backlog.
     taken: Mapping[str, int] = field(default_factory=dict)
@@ -110,12 +113,14 @@ class ProgressReader:
             lags += partition_lags(source, positions)
         seconds = [lag.seconds for lag in lags if lag.seconds is not None]
         operators = progress.get("stateOperators", ())
+        phases_ms = {name: int(ms) for name, ms in progress.get("durationMs", {}).items()}
         return StageProgress(
             batch=int(progress["batchId"]),
             rows=int(progress.get("numInputRows") or 0),
             input_rate=rate(progress, "inputRowsPerSecond"),
             processed_rate=rate(progress, "processedRowsPerSecond"),
-            batch_ms=int(progress.get("durationMs", {}).get("triggerExecution", 0)),
+            batch_ms=phases_ms.get(TRIGGER_MS, 0),
+            phases_ms=phases_ms,
             taken=taken,
             lag_events=sum(lag.events for lag in lags) if lags else None,
             lag_s=round(max(seconds), 3) if lags and len(seconds) == len(lags) else None,
