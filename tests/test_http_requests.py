@@ -176,3 +176,20 @@ def test_requests_are_the_same_in_pieces_of_any_size(size: int) -> None:
                 parser.send(h11.EndOfMessage())
                 parser.start_next_cycle()
     assert bodies == [b"x" * 521, b"{}", b"x" * 521] * 2
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"a", b" " * BLANKS_MAX + b"a", b"a:" + b"b" * 250 + b"\r\n"],
+    ids=["letters", "blanks", "headers"],
+)
+def test_the_time_for_a_head_byte_by_byte_grows_linearly(unit: bytes) -> None:
+    """Each read examines only the new bytes, and copies none of the others."""
+
+    def read(data: bytes) -> None:
+        parser = RequestParser(1 << 20)
+        for number in data:
+            parser.receive_data(bytes((number,)))
+            parser.next_event()
+
+    assert_linear(read, lambda size: (b"GET / HTTP/1.1\r\n" + unit * size)[:size], 4000)

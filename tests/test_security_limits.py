@@ -5,6 +5,7 @@ What happens beyond a limit is tested where the limit is (tests/hub, tests/clien
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib import import_module
 from operator import attrgetter
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text()
 LIMITS = PAGE.partition("\n## Limits\n")[2]
 # The first column -> the second one.
 ROWS: dict[str, str] = dict(re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", LIMITS, re.MULTILINE))
@@ -148,3 +150,30 @@ def test_another_number_is_noticed() -> None:
     assert shown(65_536, "B") == {"64 KiB"}
     assert shown(0.005, "s") == {"5 ms"}
     assert re.search(r"(?<![\d,.])4,096(?!\d|,\d)", "14,096 of them") is None
+
+
+# The modules that serve clients and have regular expressions; each checks the length first.
+WITH_REGULAR_EXPRESSIONS = {
+    "hub/filters.py",  # selectors: TEXT_CHARS_MAX
+    "hub/routing.py",  # names of hubs and groups
+    "dashboard/options.py",  # the token of the command line
+    "amqp/columnar/patterns.py",  # events, in clients only
+}
+
+
+def test_few_modules_that_serve_clients_have_regular_expressions() -> None:
+    package = ROOT / "src" / "pumphouse"
+    folders = [package / name for name in ("amqp", "hub", "dashboard")]
+    modules = [path for folder in folders for path in folder.rglob("*.py")]
+    modules += [package / "http_requests.py", package / "websocket_transport.py"]
+    found = {path.relative_to(package).as_posix() for path in modules if imports_re(path)}
+    assert found == WITH_REGULAR_EXPRESSIONS
+
+
+def imports_re(path: Path) -> bool:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(
+        (isinstance(node, ast.Import) and any(alias.name == "re" for alias in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "re")
+        for node in nodes
+    )

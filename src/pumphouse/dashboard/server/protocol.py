@@ -101,8 +101,7 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
             self.request_timer.stop()
 
     def has_half_a_request(self) -> bool:
-        state = self.conn.their_state
-        return state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
+        return self.conn.their_state is h11.SEND_BODY or self.conn.has_part_of_a_head
 
     def send_400_response(self, msg: str) -> None:
         """Refuse an invalid request; only close if its response has already begun."""
