@@ -16,7 +16,12 @@ from tests.redis.fixtures import redis
 __all__ = ["azurite", "postgres", "pytest_xdist_make_scheduler", "redis", "storage"]
 
 # Long tests start first, so that no worker waits for one of them at the end.
-LONG = ("tests/test_benchmarks.py", "tests/cli/demo/", "tests/test_docs.py", "tests/soak/")
+LONG = (
+    "tests/benchmarks/test_benchmarks.py",
+    "tests/cli/demo/",
+    "tests/test_docs.py",
+    "tests/soak/",
+)
 
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from pumphouse.cli import main
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Program, refused
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 CONNECTION = (
     "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pumphouse import simulation
 from pumphouse.cli import main
 from pumphouse.cli.simulate import APIS, HISTORY_LINES
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants.all_mutants import MUTANTS
 
 SMALL = ["simulate", "--hosts", "2", "--partitions", "3", "--hours", "0.2"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pumphouse.homes.schema import GROUPS, HUBS
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.spark.processes import ENVIRONMENT, UNTIL_S, descendants, kill, until_job
+from tests.spark.support.processes import ENVIRONMENT, UNTIL_S, descendants, kill, until_job
 
 PUMPHOUSE = Path(sys.executable).with_name("pumphouse")
 

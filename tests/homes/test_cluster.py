@@ -45,7 +45,7 @@ from tests.homes.applications import (
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import activity
 from tests.postgres.server import PostgresServer
-from tests.spark.processes import (
+from tests.spark.support.processes import (
     PYSPARK,
     UNTIL_S,
     command_line,

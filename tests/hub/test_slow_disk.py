@@ -16,8 +16,8 @@ from pumphouse.hub.links.producer import CREDIT_TOLERANCE, SENDER_CREDIT
 from pumphouse.hub.options import ServerOptions
 from pumphouse.hub.storage import writer
 from tests.hub.conftest import Connect
+from tests.hub.connections.test_misbehaving_clients import check_served, connection_of
 from tests.hub.peer import HUB, Peer, event, eventually
-from tests.hub.test_misbehaving_clients import check_served, connection_of
 
 QUEUE_BYTES = 1 << 20
 BATCH = event(bytes(100_000))

@@ -21,8 +21,8 @@ from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import EventProcessorHost
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 Started = tuple[Callable[[], Awaitable[None]], Engine]
 
@@ -104,7 +104,7 @@ async def test_ctrl_c_stops_the_hosts_of_every_api(tmp_path: Path) -> None:
     hubs = ("pull", "push", "fixed")
     async with EmbeddedHub(dict.fromkeys(hubs, 1)) as hub:
         program = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.processor.interrupted_hosts",
+            sys.executable, "-m", "tests.processor.support.interrupted_hosts",
             str(tmp_path / "leases.db"), *map(hub.connection_string, hubs),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -21,9 +21,9 @@ from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.test_handlers import HandlerHost
-from tests.processor.virtual_time import run
+from tests.processor.handling.test_handlers import HandlerHost
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 SKIP = PoisonPolicy(retries=0, then="skip")
 

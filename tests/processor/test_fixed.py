@@ -17,8 +17,8 @@ from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.options import FixedPartitionOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 
 def make_processor(env: HubAndStore, partitions: int, **more: Any) -> FixedPartitionProcessor:

@@ -16,8 +16,8 @@ from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 CONNECTION = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
 STORAGE = "AccountName=a;AccountKey=YQ==;BlobEndpoint=http://127.0.0.1:1/a"

@@ -23,8 +23,8 @@ from pumphouse.processor.options import (
     ExceptionReceived,
     PoisonPolicy,
 )
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 
 def sequence_of(mark: Checkpoint | None) -> int | None:

@@ -18,8 +18,8 @@ from pumphouse.processor.options import (
     PartitionManagerOptions,
     PoisonPolicy,
 )
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 QUICK = PoisonPolicy(retries=1, first_s=0.1, then="skip")
 

@@ -20,8 +20,8 @@ from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.term import StopReason
-from tests.processor.fleet import HUB, Fleet
-from tests.processor.virtual_time import run
+from tests.processor.support.fleet import HUB, Fleet
+from tests.processor.support.virtual_time import run
 
 DEADLINE_S = 60.0
 

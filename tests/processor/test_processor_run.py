@@ -12,8 +12,8 @@ from pumphouse.errors import OptionError, OwnershipLost, StoreUnavailable
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 
 def new_processor(env: HubAndStore, name: str = "host-a", **more: Any) -> Processor:

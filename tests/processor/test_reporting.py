@@ -13,8 +13,8 @@ import pytest
 from pumphouse.errors import ConnectionFailed, HandlerStuck, PoisonEvent, StoreError
 from pumphouse.processor.pump import position_text
 from pumphouse.processor.reporting import CLAIMED, TODO, Reporter, recovery_of
-from tests.processor.log_sample import run_sample
-from tests.processor.virtual_time import LoopClock, run
+from tests.processor.support.log_sample import run_sample
+from tests.processor.support.virtual_time import LoopClock, run
 
 STARTS, ENDS = (
     "partition_claimed",

@@ -9,10 +9,10 @@ import pytest
 
 from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.simulation import Result
-from tests.simulation.delivery_mutants import LATE_WRITES
-from tests.simulation.mutant import run_scenario, violated
-from tests.simulation.mutants import MUTANTS
-from tests.simulation.ownership_mutants import EVICTED
+from tests.simulation.mutants.all_mutants import MUTANTS
+from tests.simulation.mutants.delivery_mutants import LATE_WRITES
+from tests.simulation.mutants.mutant import run_scenario, violated
+from tests.simulation.mutants.ownership_mutants import EVICTED
 
 
 @dataclass(frozen=True)

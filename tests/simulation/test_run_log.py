@@ -37,7 +37,7 @@ from tests.simulation.scenarios import (
     timing_of,
     with_user_code,
 )
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 
 def test_1000_seeds_cover_every_strategy_api_and_store_together() -> None:

@@ -17,7 +17,7 @@ from pumphouse.spark.identity import make_credential
 from pumphouse.spark.options import SourceOptions, read_source
 from pumphouse.spark.read.connections import connections
 from tests.spark.conftest import Hub
-from tests.spark.readers import Run, read_batch
+from tests.spark.support.readers import Run, read_batch
 from tests.spark.write.rows import two_rows, write
 
 

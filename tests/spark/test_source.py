@@ -33,7 +33,7 @@ from pumphouse.spark.read.connections import connect, connections
 from pumphouse.spark.read.task import SpanProgress, spans_around_gap
 from pumphouse.spark.source import BatchReader, StreamReader
 from tests.spark.conftest import Hub
-from tests.spark.readers import (
+from tests.spark.support.readers import (
     SCHEMA,
     Run,
     both_drivers,
@@ -42,7 +42,7 @@ from tests.spark.readers import (
     read_batch,
     with_wrong_key,
 )
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 from tests.spark.write.rows import two_rows, write
 
 ROOT = Path(__file__).parents[2]
@@ -341,7 +341,7 @@ def test_without_max_silent_time_the_receiver_timeout_applies(hub: Hub) -> None:
 RUNNER = """
 import sys
 from pumphouse.spark.source import StreamReader
-from tests.spark.readers import SCHEMA
+from tests.spark.support.readers import SCHEMA
 reader = StreamReader({"connectionString": sys.argv[1], "startingPosition": "earliest"}, SCHEMA)
 try:
     reader.initialOffset()

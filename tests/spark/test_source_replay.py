@@ -10,7 +10,7 @@ import pytest
 from pumphouse.spark import source
 from pumphouse.spark.read.connections import connections
 from tests.spark.conftest import Hub
-from tests.spark.readers import Run, count_rows
+from tests.spark.support.readers import Run, count_rows
 
 LIMIT = 1000
 

@@ -21,7 +21,7 @@ from pumphouse.homes.schema import HUBS, MINUTE_MS, SENSORS_HUB, Reading, encode
 from pumphouse.telemetry.trace_context import TRACEPARENT
 from tests.deploy.boards import queries
 from tests.lag.prometheus_server import Prometheus, promtool
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 T = TypeVar("T")
 DEMO_S = 240.0  # until an answer is as expected, while all cores are busy

@@ -28,7 +28,7 @@ from pumphouse.homes.stage_metrics import StageMetricsListener
 from pumphouse.telemetry.trace_context import DIAGNOSTIC_ID, TRACEPARENT, TRACESTATE
 from tests.homes.kinds.kinds_files import ALL_RULES, kinds_of
 from tests.homes.streams import TO_THE_END, finish, put, read_all
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 from tests.telemetry.page import Series, recording, scrape, series
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from pumphouse.leases.store_url import open_store
 from tests.homes.applications import destroy, end, hub_of, pipeline, status, until_running
 from tests.homes.streams import put_in_turn, read_all
 from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
-from tests.spark.processes import until_job
+from tests.spark.support.processes import until_job
 
 PARTITIONS, EACH = 16, 8
 # From four to noon: people leave, and two hours later an alert is due of a window that they forgot.

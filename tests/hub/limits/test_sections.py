@@ -44,8 +44,8 @@ from pumphouse.hub.limits.sections import (
     UNKNOWN_MAX,
     SectionShapes,
 )
-from tests.amqp.test_codec_refused import descriptors, lists
-from tests.amqp.test_map_keys import uuid_keys
+from tests.amqp.codec.test_codec_refused import descriptors, lists
+from tests.amqp.codec.test_map_keys import uuid_keys
 from tests.fuzz.test_mutations import mutate
 from tests.growth import assert_linear
 

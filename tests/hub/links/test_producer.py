@@ -14,7 +14,7 @@ from pumphouse.amqp.performatives import (
 )
 from pumphouse.amqp.types import Symbol
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.amqp.test_map_keys import uuid_keys
+from tests.amqp.codec.test_map_keys import uuid_keys
 from tests.hub.conftest import Connect
 from tests.hub.links.partitions import last_sequence, numbered_bodies
 from tests.hub.peer import HUB, Clock, Peer, event, rejection

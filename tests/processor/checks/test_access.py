@@ -14,8 +14,8 @@ from pumphouse.hub.access.auth import Claim
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HubAndStore
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore
+from tests.processor.support.virtual_time import run
 
 
 async def serve(partition: PartitionClient) -> None:

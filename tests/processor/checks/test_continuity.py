@@ -23,8 +23,8 @@ from pumphouse.processor.options import (
     ProcessorOptions,
 )
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 RETENTION_S = 600.0
 OPTIONS = ProcessorOptions(checkpoints=CheckpointPolicy(every_events=1))

@@ -11,7 +11,7 @@ from pumphouse.errors import OptionError
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.checks.factories import check_methods
 from pumphouse.processor.host import EventProcessorHost
-from tests.processor.virtual_time import run
+from tests.processor.support.virtual_time import run
 
 
 class WithoutOpen:

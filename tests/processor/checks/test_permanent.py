@@ -31,9 +31,9 @@ from pumphouse.processor.options import (
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.reporting import FailureSeries
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.outage_store import FAST, OutageStore
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.outage_store import FAST, OutageStore
+from tests.processor.support.virtual_time import run
 
 MISSING = HubNotFound("the hub is gone")
 

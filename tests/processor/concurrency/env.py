@@ -16,7 +16,7 @@ from pumphouse.processor.options import (
 )
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from tests.processor.hub_and_store import HubAndStore
+from tests.processor.support.hub_and_store import HubAndStore
 
 N = 4
 EACH = CheckpointPolicy(every_events=1)

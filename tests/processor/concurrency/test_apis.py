@@ -19,8 +19,8 @@ from tests.processor.concurrency.env import (
     Handler,
     N,
 )
-from tests.processor.hub_and_store import until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import until
+from tests.processor.support.virtual_time import run
 
 
 def test_functions_get_one_event_per_call() -> None:

@@ -19,8 +19,8 @@ from tests.processor.concurrency.env import (
     Handler,
     N,
 )
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 
 def test_keys_are_handled_at_once_and_each_in_order() -> None:

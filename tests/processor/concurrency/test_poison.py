@@ -18,8 +18,8 @@ from tests.processor.concurrency.env import (
     Handler,
     N,
 )
-from tests.processor.hub_and_store import until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import until
+from tests.processor.support.virtual_time import run
 
 
 def test_an_event_that_fails_stops_the_partition_and_a_resume_continues() -> None:

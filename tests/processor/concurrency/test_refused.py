@@ -20,8 +20,8 @@ from tests.processor.concurrency.env import (
     Env,
     Handler,
 )
-from tests.processor.hub_and_store import until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import until
+from tests.processor.support.virtual_time import run
 
 
 def test_a_transaction_is_refused() -> None:

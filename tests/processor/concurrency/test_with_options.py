@@ -21,8 +21,8 @@ from tests.processor.concurrency.env import (
     N,
     stuck_at,
 )
-from tests.processor.hub_and_store import until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import until
+from tests.processor.support.virtual_time import run
 
 
 def test_each_handler_that_hangs_is_reported_and_others_continue() -> None:

@@ -17,7 +17,7 @@ from pumphouse.events import Event
 from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, call_user_code
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.test_handlers import OPTIONS, HandlerHost
+from tests.processor.handling.test_handlers import OPTIONS, HandlerHost
 
 FAST = replace(OPTIONS, interval_s=0.05, renew_s=0.05, lease_s=60.0)
 

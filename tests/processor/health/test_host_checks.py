@@ -18,8 +18,8 @@ from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.telemetry.health import CHECKS, LIVE, READY
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 APIS = ("pull", "push", "fixed")
 

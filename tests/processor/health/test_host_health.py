@@ -14,8 +14,8 @@ from pumphouse.leases.flaky_store import NO_FAULTS, FlakyStore, RandomFaults
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.health.host_health import HostHealth
-from tests.processor.fleet import Fleet
-from tests.processor.virtual_time import LoopClock, run
+from tests.processor.support.fleet import Fleet
+from tests.processor.support.virtual_time import LoopClock, run
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from pumphouse.processor.host import EventProcessorHost
 from pumphouse.processor.options import PartitionManagerOptions, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 
 OPTIONS = ProcessorOptions(interval_s=1.0, renew_s=1.0, lease_s=4.0)
 BLOCKED = "a coroutine handler must not block; use a plain function, which runs in a thread"

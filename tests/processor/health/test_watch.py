@@ -10,9 +10,9 @@ from pumphouse.events import Event
 from pumphouse.leases.model import Granted, request_resume
 from pumphouse.processor.options import CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from tests.processor.fleet import Fleet
-from tests.processor.test_handlers import BAD, HandlerHost
-from tests.processor.virtual_time import run
+from tests.processor.handling.test_handlers import BAD, HandlerHost
+from tests.processor.support.fleet import Fleet
+from tests.processor.support.virtual_time import run
 
 STOPPING = ProcessorOptions(
     checkpoints=CheckpointPolicy(every_events=1), poison=PoisonPolicy(retries=0, then="stop")

@@ -25,9 +25,9 @@ from pumphouse.telemetry.definitions import LEASE_OPERATIONS, METRICS, PROCESS_D
 from pumphouse.telemetry.meter import METER
 from pumphouse.telemetry.prometheus import metric_name, page
 from tests.lag.prometheus_server import promtool
-from tests.processor.fleet import Fleet
-from tests.processor.hub_and_store import HUB, HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.fleet import Fleet
+from tests.processor.support.hub_and_store import HUB, HubAndStore, until
+from tests.processor.support.virtual_time import run
 from tests.telemetry.page import recording, scrape
 
 PREFIX = "pumphouse_processor_"

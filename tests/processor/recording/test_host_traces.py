@@ -17,8 +17,8 @@ from pumphouse.processor.host import EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
-from tests.processor.hub_and_store import HubAndStore, until
-from tests.processor.virtual_time import run
+from tests.processor.support.hub_and_store import HubAndStore, until
+from tests.processor.support.virtual_time import run
 from tests.telemetry.page import recording
 from tests.telemetry.traces import Traces, id_of, links, tracing
 

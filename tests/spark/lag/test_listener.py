@@ -23,7 +23,7 @@ from pumphouse.spark.lag.known_positions import POSITIONS_KEY, Lag
 from pumphouse.spark.lag.lookup import find_known_position
 from pumphouse.spark.versions.features import LAG
 from tests.spark.conftest import Hub
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,8 +22,8 @@ from pumphouse.telemetry.definitions import (
     SPARK_WATERMARK_DELAY,
 )
 from tests.spark.conftest import Hub
-from tests.spark.queries import stream
-from tests.spark.waiting import until
+from tests.spark.support.queries import stream
+from tests.spark.support.waiting import until
 from tests.telemetry.page import recording, scrape
 
 if TYPE_CHECKING:

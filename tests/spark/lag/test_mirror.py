@@ -20,7 +20,7 @@ from pumphouse.spark.lag.known_positions import (
 from pumphouse.spark.lag.listener import MirroredHub
 from pumphouse.spark.lag.mirror import CheckpointMirror
 from tests.spark.conftest import Hub
-from tests.spark.readers import Run
+from tests.spark.support.readers import Run
 
 GROUP = Group("name.servicebus.windows.net", "sensors")
 

@@ -18,7 +18,7 @@ from pumphouse.spark.lag.task_reports import (
     slow_partition_factors,
     to_line,
 )
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 LAST = KnownPosition(99, "8192", 1_700_000_000_000)
 REPORT = TaskReport("0", 100, 5_000, 0.5, LAST)

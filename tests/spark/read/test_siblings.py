@@ -29,7 +29,7 @@ from pumphouse.spark.read.siblings import (
 )
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
-from tests.spark.readers import Run, both_drivers, count_rows
+from tests.spark.support.readers import Run, both_drivers, count_rows
 
 RNG = Random(1)
 QUERY = "41c83318-bdb3-450d-a84d-a449b8a4a06c"

@@ -20,7 +20,7 @@ from pumphouse.spark.read.connections import connections
 from pumphouse.spark.source import StreamReader
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
-from tests.spark.readers import FAST_RETRIES, with_wrong_key
+from tests.spark.support.readers import FAST_RETRIES, with_wrong_key
 
 SCHEMA = StructType(
     [StructField("hub", StringType(), False), StructField("sequenceNumber", LongType())]

@@ -20,6 +20,7 @@ from pumphouse.spark.versions.features import SHARING
 from tests.azurite.server import Azurite
 from tests.soak.fleet import AzuriteStore, Fleet
 from tests.soak.run import read_ends
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.application_group import ApplicationGroup, application_group
 from tests.spark.tenancy.support.applications import UNTIL_S, Application
 from tests.spark.tenancy.support.copied_events import (
@@ -31,7 +32,6 @@ from tests.spark.tenancy.support.copied_events import (
     run_hubs,
 )
 from tests.spark.tenancy.support.lease_view import LeaseView
-from tests.spark.waiting import until
 
 pytestmark = [
     pytest.mark.needs(SHARING),

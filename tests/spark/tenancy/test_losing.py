@@ -20,6 +20,7 @@ from pumphouse.processor.partition import PartitionClient
 from pumphouse.spark.source import read_task_partition
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.microbatch import COLUMNS, CheckpointFolder
 from tests.spark.tenancy.support.shared_group import (
     PARTITIONS,
@@ -28,7 +29,6 @@ from tests.spark.tenancy.support.shared_group import (
     run_together,
     shared_group,
 )
-from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.needs(SHARING), pytest.mark.timeout(300)]
 

@@ -15,9 +15,9 @@ from pumphouse.spark.lag.known_positions import parse_nested_json
 from pumphouse.spark.tenancy.journal import JournalRange, from_offset
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
-from tests.spark.queries import FileSink
+from tests.spark.support.queries import FileSink
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.lease_view import LeaseView
-from tests.spark.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,6 +20,7 @@ from pumphouse.spark.driver.all_partitions import AllPartitionsDriver
 from pumphouse.spark.options import read_source
 from pumphouse.spark.versions.features import SHARING
 from tests.spark.conftest import Hub
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.microbatch import CheckpointFolder, Row
 from tests.spark.tenancy.support.shared_group import (
     PARTITIONS,
@@ -29,7 +30,6 @@ from tests.spark.tenancy.support.shared_group import (
     run_together,
     shared_group,
 )
-from tests.spark.waiting import until
 
 pytestmark = [pytest.mark.needs(SHARING), pytest.mark.timeout(300)]
 

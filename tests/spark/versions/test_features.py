@@ -17,7 +17,7 @@ from pumphouse.spark.versions.features import (
     require,
 )
 from tests.spark.conftest import Hub
-from tests.spark.readers import SCHEMA, options_for
+from tests.spark.support.readers import SCHEMA, options_for
 
 GUIDE = Path(__file__).parents[3] / "docs" / "spark.md"
 NEVER = Feature("flights to the moon", "9.0", "pyspark.sql.datasource:Rocket", "refused")

@@ -11,7 +11,7 @@ import pytest
 from benchmarks._spark_start import start_query
 from pumphouse.spark.versions.features import LIMITS
 from tests.spark.conftest import Hub
-from tests.spark.queries import ENDED_S, FileSink, bodies, numbered, read, stream
+from tests.spark.support.queries import ENDED_S, FileSink, bodies, numbered, read, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

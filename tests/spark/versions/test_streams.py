@@ -12,8 +12,8 @@ from pumphouse.spark.driver.base import SourceDriver
 from pumphouse.spark.source import StreamReader
 from pumphouse.spark.versions.streams import CallsWithoutLimits
 from tests.spark.conftest import Hub
-from tests.spark.queries import numbered
-from tests.spark.readers import SCHEMA, count_rows, options_for
+from tests.spark.support.queries import numbered
+from tests.spark.support.readers import SCHEMA, count_rows, options_for
 
 EARLIEST = {"startingPosition": "earliest"}
 

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pumphouse.spark.sink import batch_writer
 from tests.spark.conftest import Hub
-from tests.spark.readers import options_for
+from tests.spark.support.readers import options_for
 
 
 def write(hub: Hub, rows: pa.RecordBatch, **options: str) -> None:

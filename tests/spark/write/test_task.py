@@ -15,7 +15,7 @@ from pumphouse.errors import PumphouseError
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.sink import stream_writer
 from tests.spark.conftest import Hub
-from tests.spark.readers import (
+from tests.spark.support.readers import (
     both_drivers,
     connection_string_of,
     options_for,

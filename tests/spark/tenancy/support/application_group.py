@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.applications import UNTIL_S, Application
 from tests.spark.tenancy.support.copied_events import Hubs, count_copied, run_hubs
 from tests.spark.tenancy.support.lease_view import LeaseView
-from tests.spark.waiting import until
 
 
 class ApplicationGroup:

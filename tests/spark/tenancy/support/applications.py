@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumphouse.spark.tenancy.journal import JournalRange, from_offset
-from tests.spark.processes import command_line, descendants
+from tests.spark.support.processes import command_line, descendants
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.breakpoints import FOLDER, Breakpoints
-from tests.spark.waiting import until
 
 ROOT = Path(__file__).parents[4]
 JOB = Path(__file__).parent / "job.py"

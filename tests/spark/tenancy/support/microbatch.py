@@ -17,7 +17,7 @@ from pumphouse.spark.options import read_source
 from pumphouse.spark.source import read_task_partition
 from pumphouse.spark.tenancy.driver import TenantDriver
 from pumphouse.spark.tenancy.host import TenantHost
-from tests.spark.waiting import until
+from tests.spark.support.waiting import until
 
 COLUMNS = ColumnSelection(("partition", "sequenceNumber"))
 

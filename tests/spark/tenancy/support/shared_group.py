@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pumphouse.leases.model import Group
 from tests.spark.conftest import Hub
+from tests.spark.support.waiting import until
 from tests.spark.tenancy.support.lease_view import LeaseView
 from tests.spark.tenancy.support.microbatch import CheckpointFolder, Query, Row
-from tests.spark.waiting import until
 
 PARTITIONS = "0123"
 
