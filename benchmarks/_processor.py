@@ -156,9 +156,6 @@ async def engine(meter: Meter, connection: str, prefetch: int, observed: str = "
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-        from pumphouse.telemetry.meter import METER
-
-        METER.uses_opentelemetry = False  # else it would record metrics too
         trace.set_tracer_provider(TracerProvider(ALWAYS_OFF))
     from pumphouse.leases.stores.memory import MemoryStore
     from pumphouse.processor.engine import Engine

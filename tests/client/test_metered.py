@@ -28,10 +28,9 @@ def no_totals() -> None:
 @pytest.fixture
 async def client(hub: EmbeddedHub) -> AsyncIterator[HubClient]:
     with recording():
-        opened = open_client(hub.connection_string("eh"))
-    async with opened as client:
-        assert isinstance(client, MeteredClient)
-        yield client
+        async with open_client(hub.connection_string("eh")) as client:
+            assert isinstance(client, MeteredClient)
+            yield client
 
 
 def values(name: str, **labels: str) -> list[float]:
@@ -90,11 +89,10 @@ async def test_totals_of_closed_senders_stay(client: HubClient) -> None:
 async def test_totals_of_senders_stay_after_their_client(hub: EmbeddedHub) -> None:
     for _ in range(3):
         with recording():
-            opened = open_client(hub.connection_string("eh"))
-        async with opened as client:
-            await (await client.sender("1")).send([Event(b"a")])
-            await client.reader(ReaderOptions("1"))
-            assert len(values(CALLS, messaging_destination_partition_id="1")) == 2
+            async with open_client(hub.connection_string("eh")) as client:
+                await (await client.sender("1")).send([Event(b"a")])
+                await client.reader(ReaderOptions("1"))
+                assert len(values(CALLS, messaging_destination_partition_id="1")) == 2
     assert values(SENT, messaging_destination_partition_id="1") == [3]
     assert values(CALLS, messaging_destination_partition_id="1") == [3]
 

@@ -76,3 +76,17 @@ def test_series_that_are_closed_vanish(reader: InMemoryMetricReader) -> None:
     assert collected(reader)
     meter.close(consumed)
     assert not collected(reader)
+
+
+def test_metrics_recorded_before_the_import_are_observed_too(reader: InMemoryMetricReader) -> None:
+    meter = Meter()
+    meter.uses_opentelemetry = False  # as before the import
+    consumed, duration = (meter.open(m, LABELS) for m in (CONSUMED_MESSAGES, OPERATION_DURATION))
+    consumed.add(3)
+    assert not collected(reader)
+    meter.uses_opentelemetry = True
+    meter.open(CONSUMED_MESSAGES, LABELS | {"error.type": "OSError"})
+    duration.record(0.2)
+    found = collected(reader)
+    assert {point.value for point in found[CONSUMED_MESSAGES.name].data.data_points} == {0, 3}
+    assert found[OPERATION_DURATION.name].data.data_points[0].count == 1

@@ -3,8 +3,8 @@
     connection string, driver -> open_client -> NativeClient or AzureClient
                                  ^^^^^^^^^^^ this module
 
-If metrics are on, a `MeteredClient` is around the driver; if the application has a TracerProvider,
-a `TracedClient` is around that.
+If metrics can be read, a `MeteredClient` is around the driver; if the application has a
+TracerProvider, a `TracedClient` is around that.
 
 With `driver="auto"` an embedded hub is opened with the native driver, and the real service with its
 own SDK. Both drivers keep the same contract (`base`) and differ in speed only.
@@ -20,7 +20,7 @@ from pumphouse.client.base import HubClient, RetryOptions
 from pumphouse.client.connection_string import ConnectionString, read_connection_string
 from pumphouse.client.metered import MeteredClient
 from pumphouse.errors import OptionError
-from pumphouse.telemetry.meter import is_on
+from pumphouse.telemetry.meter import is_on, may_turn_on
 from pumphouse.telemetry.tracing import is_traced
 
 DRIVERS = ("auto", "native", "azure")
@@ -56,7 +56,7 @@ def open_client(
         ca_file=ca_file,
         retry=retry,
     )
-    return traced(MeteredClient(client) if is_on() else client)
+    return traced(MeteredClient(client, is_on=is_on) if may_turn_on() else client)
 
 
 def traced(client: HubClient) -> HubClient:

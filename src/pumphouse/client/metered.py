@@ -3,8 +3,9 @@
     open_client -> MeteredClient -> NativeClient or AzureClient
                    ^^^^^^^^^^^^^ this module
 
-`open_client` returns one only if metrics are on. Otherwise nothing is between the application and
-the driver. Names and labels follow OpenTelemetry's messaging conventions.
+`open_client` returns one only if metrics are on, or can be turned on later. Readers and senders
+that are opened while metrics are off are those of the driver. Names and labels follow
+OpenTelemetry's messaging conventions.
 
 The series of a reader end with it, so that a lost partition has none. Those of a sender last as
 long as the process: an application may open a sender for each request. There is one for each hub,
@@ -135,11 +136,16 @@ class MeteredSending:
 
 
 class MeteredClient(WrappedClient):
-    """A client whose readers and senders record metrics."""
+    """A client whose readers and senders record metrics if metrics are on when they are opened."""
 
-    def __init__(self, client: HubClient, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        client: HubClient,
+        clock: Callable[[], float] = time.perf_counter,
+        is_on: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__(client)
-        self._clock = clock
+        self._clock, self._is_on = clock, is_on
         self._operations: set[Operation] = set()  # of the readers and senders that are open
 
     async def __aexit__(self, *exc: object) -> None:
@@ -149,6 +155,8 @@ class MeteredClient(WrappedClient):
 
     async def reader(self, options: ReaderOptions) -> Reader:
         reader = await self._client.reader(options)
+        if not self._is_on():
+            return reader
         return ObservedReader(reader, MeteredReading(self._reading(options)))
 
     def _reading(self, options: ReaderOptions) -> Operation:
@@ -164,10 +172,14 @@ class MeteredClient(WrappedClient):
 
     async def sender(self, partition: str | None = None) -> Sender:
         sender = await self._client.sender(partition)
+        if not self._is_on():
+            return sender
         return ObservedSender(sender, MeteredSending(sender, self._sending(partition)))
 
     async def batch_sender(self, partition: str) -> BatchSender:
         sender = await self._client.batch_sender(partition)
+        if not self._is_on():
+            return sender
         return ObservedBatchSender(sender, MeteredSending(sender, self._sending(partition)))
 
     def _sending(self, partition: str | None) -> Operation:

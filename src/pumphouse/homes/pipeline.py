@@ -207,7 +207,7 @@ def check_spark() -> None:
 
 @contextmanager
 def recording_metrics(spark: SparkSession, kinds: Kinds = DEFAULT) -> Iterator[None]:
-    """Record metrics if they can be read: they are served, or the application has OpenTelemetry."""
+    """Record metrics if they can be read: they are served, or a MeterProvider is set."""
     if not is_on():
         yield
         return

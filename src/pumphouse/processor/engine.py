@@ -98,9 +98,8 @@ class Engine:
         self.name = host or f"host-{self.rng.getrandbits(32):08x}"
         self.strategy = choose_strategy(strategy, self.options.max_partitions)
         self.clock: Clock = clock or SystemClock()
-        self.recorder = recorder_of(self.name, self.clock)
-        self.store = self.recorder.metered(store)
-        self.reporter = Reporter(self.name, on_error, on_ownership, self.clock, self.recorder)
+        self._plain_store = self.store = store
+        self.reporter = Reporter(self.name, on_error, on_ownership, self.clock)
         self.last_report: CycleReport | None = None
         self._permanent = PermanentFailures(self.name, self.options.give_up_s)
         self._connect, self._serve, self._group_name = connect, serve, group
@@ -172,6 +171,8 @@ class Engine:
         self._log_joined()
 
     async def _open(self) -> None:
+        self.reporter.recorder = recorder_of(self.name, self.clock)
+        self.store = self.reporter.recorder.metered(self._plain_store)
         async with AsyncExitStack() as undo:
             await undo.enter_async_context(self.store)
             self.client = self._connect() if callable(self._connect) else open_client(self._connect)
@@ -182,8 +183,8 @@ class Engine:
                 self.store, self.group, self.options, self.clock, self, self.reporter
             )
             self.leases.log.grabs = self.strategy.grabs
-            undo.callback(self.recorder.close)
-            self.recorder.open(self.group, self.leases, self._supervisors)
+            undo.callback(self.reporter.recorder.close)
+            self.reporter.recorder.open(self.group, self.leases, self._supervisors)
             if isinstance(self.store, SupportsInitialise):
                 await self.store.initialise(self.group, partitions)
             self.cycle = Cycle(self, self.strategy, partitions)
@@ -268,7 +269,7 @@ class Engine:
             self._starting.cancel()
         if self._running is not None:
             self._running.cancel()
-        self.recorder.close()
+        self.reporter.recorder.close()
 
     async def _close(self) -> None:
         """Close the client and the store, within a deadline."""
@@ -314,7 +315,7 @@ class Engine:
                 self.reporter.recovered("cycle_failed")
                 self.last_report, outcome = report, report.outcome
                 self.reporter.debug("cycle_completed", **report.log_fields())
-            self.recorder.completed_cycle(outcome.elapsed_s)
+            self.reporter.recorder.completed_cycle(outcome.elapsed_s)
             self._start_pumps()
             await self._rest(next_delay(outcome, self.options, self.rng))
 

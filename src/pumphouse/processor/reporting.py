@@ -103,9 +103,9 @@ class Reporter:
         on_error: OnError | None = None,
         on_ownership: OnOwnership | None = None,
         clock: Clock | None = None,
-        recorder: Recorder = NO_RECORDER,
     ) -> None:
-        self.host, self.recorder = host, recorder
+        self.host = host
+        self.recorder: Recorder = NO_RECORDER  # until the host starts
         self._clock = clock or SystemClock()
         self._on_error, self._on_ownership = on_error, on_ownership
         # Failures by event name, and `expired_events`: events that were gone before they were read.

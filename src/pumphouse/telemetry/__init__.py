@@ -1,8 +1,8 @@
 """Metrics and health checks.
 
 `serve_metrics()` serves Prometheus' text format. An application that has a MeterProvider of
-OpenTelemetry needs nothing from here: its provider gets the metrics of every client, hub and
-processor that is created after `opentelemetry.metrics` was imported.
+OpenTelemetry needs nothing from here: its provider gets the metrics of every reader and sender that
+is opened, and of every hub and processor that is started, after the provider was set.
 """
 
 from __future__ import annotations

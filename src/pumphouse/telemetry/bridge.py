@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 SCOPE = "pumphouse"
 
 
+def has_meter_provider() -> bool:
+    """Whether the provider of the application records. The meters of the API do not."""
+    return not type(metrics.get_meter(SCOPE)).__module__.startswith(metrics.__name__)
+
+
 def observe_in_opentelemetry(source: Meter, metric: Metric) -> None:
     """Create the instrument of a counter or gauge."""
     if metric.kind == HISTOGRAM:

@@ -9,7 +9,8 @@ closed with the object that it belongs to: the series of a lost partition end. S
 their totals: a sender may be open for a shorter time than the interval between two scrapes.
 
 Nothing is recorded unless it can be read: `is_on()` is False until `serve_metrics()` is called or
-the application has imported OpenTelemetry. Objects call `is_on()` when they are created.
+the application has set a MeterProvider. Readers and senders call `is_on()` when they are opened,
+hosts and hubs when they start.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.is_served = False  # whether a page of metrics is served
-        self.uses_opentelemetry = True  # if the application has imported it
+        self.uses_opentelemetry = True  # if the application has imported its metrics
         self._lock = RLock()
         self._series: dict[str, dict[Key, Series]] = {}
         self._sources: dict[str, WeakSet[Any]] = {}
@@ -148,16 +149,29 @@ class Meter:
 
     # -- OpenTelemetry ----------------------------------------------------------------------------
 
-    def _use(self, metric: Metric) -> None:
-        if metric.name in self._metrics:
-            return
-        self._metrics[metric.name] = metric
-        if self._bridge is None and self.uses_opentelemetry and API in sys.modules:
-            from pumphouse.telemetry.bridge import observe_in_opentelemetry
+    @property
+    def imports_opentelemetry(self) -> bool:
+        """Whether the application has a MeterProvider, or can set one later."""
+        return self.uses_opentelemetry and API in sys.modules
 
-            self._bridge = observe_in_opentelemetry
-        if self._bridge is not None:
+    def _use(self, metric: Metric) -> None:
+        if self._bridge is None and self.imports_opentelemetry:
+            self._begin_bridge()
+        if metric.name not in self._metrics:
+            self._metrics[metric.name] = metric
+            if self._bridge is not None:
+                self._bridge(self, metric)
+
+    def _begin_bridge(self) -> None:
+        """Also for the metrics that were recorded before the application imported OpenTelemetry."""
+        from pumphouse.telemetry.bridge import observe_in_opentelemetry
+
+        self._bridge = observe_in_opentelemetry
+        for metric in self._metrics.values():
             self._bridge(self, metric)
+            for series in self.series(metric):
+                if metric.kind == HISTOGRAM:
+                    self._bridge_histogram(series)
 
     def _bridge_histogram(self, series: Series) -> None:
         from pumphouse.telemetry.bridge import histogram_of
@@ -173,8 +187,20 @@ METER = Meter()  # of this process
 
 
 def is_on() -> bool:
-    """Whether metrics can be read: they are served, or the application has OpenTelemetry."""
-    return METER.is_served or (METER.uses_opentelemetry and API in sys.modules)
+    """Whether metrics can be read: they are served, or the application has a MeterProvider."""
+    return METER.is_served or (METER.imports_opentelemetry and has_meter_provider())
+
+
+def may_turn_on() -> bool:
+    """Whether metrics can be read, or will be if the application sets a MeterProvider."""
+    return METER.is_served or METER.imports_opentelemetry
+
+
+def has_meter_provider() -> bool:
+    """Not if it only imports the API: the SDK for traces imports it too."""
+    from pumphouse.telemetry.bridge import has_meter_provider
+
+    return has_meter_provider()
 
 
 def open_series(metric: Metric, labels: Labels, *, lasts: bool = False) -> Series:

@@ -273,7 +273,7 @@ def test_nothing_is_recorded_while_nothing_can_be_read(monkeypatch: pytest.Monke
     async def scenario() -> None:
         async with Fleet(1) as fleet:
             host = await fleet.add("m-a")
-            assert host.recorder is NO_RECORDER
+            assert host.reporter.recorder is NO_RECORDER
             assert host.store is fleet.store
             await fleet.until_even()
             assert scrape(PREFIX, eventhub=HUB) == {}

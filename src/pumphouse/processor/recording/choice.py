@@ -1,4 +1,4 @@
-"""What a new host records with: what can be read of it decides."""
+"""What a host records with: what can be read when it starts decides."""
 
 from __future__ import annotations
 
