@@ -337,9 +337,9 @@ class Engine:
         if tasks := {supervisor.task for supervisor in self._supervisors.values()}:
             await asyncio.wait(tasks, timeout=self.options.stop_s)
         for supervisor in list(self._supervisors.values()):
-            error = supervisor.why_late()
-            event = "handler_stuck" if isinstance(error, HandlerStuck) else "release_failed"
-            self.reporter.failed(event, supervisor.partition, error)
+            if (error := supervisor.why_late()) is not None:
+                event = "handler_stuck" if isinstance(error, HandlerStuck) else "release_failed"
+                self.reporter.failed(event, supervisor.partition, error)
             supervisor.task.cancel()
         await self._release(sorted(self.leases.held.keys() - self._supervisors.keys()))
 

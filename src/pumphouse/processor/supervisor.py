@@ -224,10 +224,11 @@ class PartitionSupervisor:
         for call in client.handlers.all:
             call.interrupt()
 
-    def why_late(self) -> PumphouseError:
-        """Why the pump did not end in time: its handler, or the store."""
+    def why_late(self) -> PumphouseError | None:
+        """Why the pump did not end in time: its handler, or the store. None: it was reported."""
         if self.client is not None and self.client.in_hand_for_s() > 0:
-            return max(self.client.handlers.all, key=lambda call: call.timer.elapsed_s).stuck()
+            late = max(self.client.handlers.all, key=lambda call: call.timer.elapsed_s)
+            return None if late.reported == late.attempt else late.stuck()
         return StoreError(
             f"partition {self.partition} was not given up within the time that stop() allows"
         )

@@ -169,3 +169,26 @@ def test_a_plain_open_does_not_make_an_idle_partition_stuck() -> None:
         assert idle_s == [0.0]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("handler_timeout_s", [5.0, None])
+def test_a_stuck_handler_is_reported_once_though_the_host_stops(
+    handler_timeout_s: float | None,
+) -> None:
+    """At the stop it has hung for longer: that is not another failure."""
+
+    async def scenario() -> None:
+        started = asyncio.Event()
+
+        async def hang(partition: PartitionClient, batch: list[Event]) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        options = replace(LIMITED, handler_timeout_s=handler_timeout_s)
+        async with HandlerHost(hang, options) as host:
+            await host.send(b"a")
+            await started.wait()
+            await asyncio.sleep(20)
+        assert host.kinds() == ["HandlerStuck"]
+
+    run(scenario())
