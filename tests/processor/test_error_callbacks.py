@@ -21,6 +21,7 @@ from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
+from pumphouse.processor.reporting import Reporter
 from tests.processor.handling.test_handlers import HandlerHost
 from tests.processor.support.hub_and_store import HUB, HubAndStore, until
 from tests.processor.support.virtual_time import run
@@ -183,9 +184,74 @@ async def start(face: str, connection: str, bad: Any, record: Any) -> Any:
     return host
 
 
+async def takes_both(partition: str | None, error: Exception) -> None:
+    raise Received(partition, error)
+
+
+async def takes_the_error(error: Exception, prefix: str = "x") -> None:
+    raise Received(error)
+
+
+async def takes_any(*arguments: object) -> None:
+    raise Received(*arguments)
+
+
+class Received(Exception):
+    """The arguments of a callback."""
+
+
+@pytest.mark.parametrize(
+    ("on_error", "arguments"), [(takes_both, 2), (takes_the_error, 1), (takes_any, 2)]
+)
+def test_on_error_of_a_host_gets_the_partition_unless_it_takes_only_the_error(
+    on_error: Any, arguments: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            host = EventProcessorHost(
+                "a", env.connection, store=env.store, clock=env.clock, on_error=on_error
+            )
+            await env.send("a")
+            async with host:
+                await host.start(fails, options=EventProcessorOptions(poison=SKIP))
+                await until(lambda: received())
+
+    async def fails(context: PartitionContext, event: Event) -> None:
+        raise ValueError("bad")
+
+    def received() -> list[tuple[object, ...]]:
+        raised = [record.exc_info[1] for record in caplog.records if record.exc_info]
+        return [each.args for each in raised if isinstance(each, Received)]
+
+    run(scenario())
+    error = received()[0][-1]
+    assert isinstance(error, ValueError)
+    assert received()[0] == ("0", error)[2 - arguments :]
+
+
+async def test_a_callback_that_always_raises_is_logged_as_often_as_other_failures(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def raises(*given: object) -> None:
+        raise KeyError("in the callback")
+
+    callbacks = CallbackThreads(Reporter("a"), "on_error", "on_exception")
+    for number in range(101):
+        await callbacks.call("on_error", raises, number)
+    await callbacks.call("on_exception", raises, 1)
+    logged = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    failure = """error="KeyError: 'in the callback'\""""
+    assert logged == [
+        f"callback_failed host=a callback=on_error {failure}",
+        f"callback_failed host=a callback=on_error {failure} count=10",
+        f"callback_failed host=a callback=on_error {failure} count=100",
+        f"callback_failed host=a callback=on_exception {failure}",
+    ]
+
+
 async def test_all_callbacks_get_the_errors_in_the_same_order() -> None:
     """With two threads for all lanes, the second error would overtake the first."""
-    callbacks = CallbackThreads("a", "on_exception", "on_error")
+    callbacks = CallbackThreads(Reporter("a"), "on_exception", "on_error")
     first: list[int] = []
     second: list[int] = []
 

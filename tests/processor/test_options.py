@@ -264,6 +264,35 @@ async def test_a_function_that_cannot_be_called_is_refused(name: str) -> None:
     getattr(processor, name)(print)
 
 
+@pytest.mark.parametrize(
+    ("on_error", "sentence"),
+    [
+        (5, r"on_error must be a function \(got 5\)"),
+        (lambda: None, r"on_error is called as on_error\(partition, error\), which"),
+        (lambda one, two, three: None, r"on_error is called as on_error\(partition, error\), "),
+    ],
+)
+async def test_on_error_of_a_host_is_checked_when_it_is_given(on_error: Any, sentence: str) -> None:
+    with pytest.raises(OptionError, match=sentence):
+        EventProcessorHost("vm", "x", store=MemoryStore(), on_error=on_error)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda wrong: ProcessorOptions(starts=wrong),
+        lambda wrong: ProcessorOptions(on_expired=wrong),
+        lambda wrong: EventProcessorOptions(on_expired=wrong),
+        lambda wrong: FixedPartitionOptions(on_expired=wrong),
+    ],
+)
+def test_a_function_of_the_options_must_take_its_argument(given: Any) -> None:
+    with pytest.raises(
+        OptionError, match=r"is called as (starts\(part|on_expired\(er).* not accept"
+    ):
+        given(lambda: None)
+
+
 async def test_serve_must_take_a_partition_and_be_a_coroutine_function() -> None:
     processor = Processor("x", store=MemoryStore())
     without_argument: Any = lambda: None  # noqa: E731

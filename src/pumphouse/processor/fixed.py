@@ -117,7 +117,7 @@ class FixedPartitionProcessor:
             clock=clock,
             rng=rng,
         )
-        self._callbacks = CallbackThreads(self.host, OWNERSHIP, ERRORS)
+        self._callbacks = CallbackThreads(self._engine.reporter, OWNERSHIP, ERRORS)
         self._threads = DaemonThreads(engine_options.handler_threads, "pumphouse handler")
         self._handling = Handling(
             self._handle,

@@ -34,6 +34,11 @@ from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
+from pumphouse.processor.checks.callbacks import (
+    OnErrorOfHost,
+    check_error_callback,
+    error_arguments,
+)
 from pumphouse.processor.checks.factories import check_factory
 from pumphouse.processor.checks.values import (
     check_function,
@@ -94,7 +99,7 @@ class EventProcessorHost:
         strategy: str | Strategy = "steady",
         partition_manager_options: PartitionManagerOptions | None = None,
         dead_letters: DeadLetters | None = None,
-        on_error: OnError | None = None,
+        on_error: OnErrorOfHost | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
@@ -103,6 +108,7 @@ class EventProcessorHost:
         check_name("host_name", host_name)
         check_name("consumer_group", consumer_group)
         check_store(store)
+        check_error_callback("on_error", on_error)
         self.host_name = host_name
         self.consumer_group = consumer_group
         self.partition_manager_options = partition_manager_options or PartitionManagerOptions()
@@ -217,7 +223,7 @@ class EventProcessorHost:
             rng=self._rng,
         )
         self._threads = DaemonThreads(settings.handler_threads, "pumphouse processor")
-        self._callbacks = CallbackThreads(self.host_name, PROCESS_ERROR, ON_EXCEPTION, ON_ERROR)
+        self._callbacks = CallbackThreads(engine.reporter, PROCESS_ERROR, ON_EXCEPTION, ON_ERROR)
         self._thread_calls, self._engine = {}, engine
         try:
             await engine.start()
@@ -383,7 +389,8 @@ class EventProcessorHost:
             received = ExceptionReceived(self.host_name, partition, error)
             await callbacks.call(ON_EXCEPTION, self._options.on_exception, received)
         if self._on_error is not None:
-            await callbacks.call(ON_ERROR, self._on_error, error)
+            arguments = error_arguments(self._on_error, partition, error)
+            await callbacks.call(ON_ERROR, self._on_error, *arguments)
 
     async def _call_on_error(self, on_error: OnError, error: Exception) -> None:
         """For `start`: its `on_error` takes the place of `process_error`."""

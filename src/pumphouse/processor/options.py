@@ -46,7 +46,9 @@ OnExpired = str | Callable[[EventsExpired], "Awaitable[str | None] | str | None"
 
 
 def _check_on_expired(value: OnExpired) -> None:
-    if not callable(value) and value not in (REPORT, FAIL):
+    if callable(value):
+        check_function("on_expired", value, "error")
+    elif value not in (REPORT, FAIL):
         raise OptionError(f"on_expired must be {REPORT!r}, {FAIL!r} or a function (got {value!r})")
 
 

@@ -95,7 +95,7 @@ class Processor:
             clock=clock,
             rng=rng,
         )
-        self._callbacks = CallbackThreads(self.host, ON_ERROR)
+        self._callbacks = CallbackThreads(self.engine.reporter, ON_ERROR)
 
     @classmethod
     def from_env(cls, *, environ: Mapping[str, str] | None = None, **more: Any) -> Self:

@@ -40,6 +40,8 @@ OnOwnership = Callable[[str, str], None]
 # What `on_ownership` is called with. `pumphouse process --output json` prints these values.
 CLAIMED, RENEWED, REQUESTED, LOST, RELEASED = "claimed", "renewed", "asked", "lost", "released"
 
+ON_ERROR, ON_OWNERSHIP = "on_error", "on_ownership"  # the callbacks
+
 # A lost event is reported before the next one is handled, unless `on_error` takes longer than this.
 ON_ERROR_S = 5.0
 
@@ -156,7 +158,7 @@ class Reporter:
         self.failures.setdefault((event, partition), FailureSeries(error)).error = error
         self._log_failure(event, partition, error)
         if self._on_error is not None:
-            return self._call(self._on_error, partition, error)
+            return self._call(ON_ERROR, self._on_error, partition, error)
         return None
 
     def _log_failure(self, event: str, partition: str | None, error: Exception) -> None:
@@ -178,7 +180,7 @@ class Reporter:
         self.counts[event] += 1
         self.warning(event, partition=partition, **fields, error=error)
         if self._on_error is not None and error is not None:
-            self._call(self._on_error, partition, error)
+            self._call(ON_ERROR, self._on_error, partition, error)
 
     @property
     def host_failures(self) -> dict[str, Exception]:
@@ -217,31 +219,43 @@ class Reporter:
         if change in (LOST, RELEASED):
             self._repeated.forget(partition)
         if self._on_ownership is not None:
-            self._call(self._on_ownership, change, partition)
+            self._call(ON_OWNERSHIP, self._on_ownership, change, partition)
 
     # -- callbacks --------------------------------------------------------------------------------
 
-    def _call(self, callback: Callable[..., Any], *args: object) -> asyncio.Future[Any] | None:
+    def _call(
+        self, name: str, callback: Callable[..., Any], *args: object
+    ) -> asyncio.Future[Any] | None:
         try:
             result = callback(*args)
         except Exception as error:
-            log_callback_failure(self.host, error)
+            self.callback_failed(name, error)
             return None
         if not inspect.isawaitable(result):
             return None
         running = asyncio.ensure_future(result)
-        self.track(running)
+        self.track(name, running)
         return running
 
-    def track(self, running: asyncio.Future[Any]) -> None:
-        """Wait for this when the host closes, and log what it raises."""
+    def track(self, name: str, running: asyncio.Future[Any]) -> None:
+        """Wait for this call of a callback when the host closes, and log what it raises."""
         self._running.add(running)
-        running.add_done_callback(self._ended)
+        running.add_done_callback(lambda ended: self._ended(name, ended))
 
-    def _ended(self, running: asyncio.Future[Any]) -> None:
+    def _ended(self, name: str, running: asyncio.Future[Any]) -> None:
         self._running.discard(running)
         if not running.cancelled() and (error := running.exception()) is not None:
-            log_callback_failure(self.host, error)
+            self.callback_failed(name, error)
+
+    def callback_failed(self, name: str, error: BaseException) -> None:
+        """Log the exception of a callback with its traceback, unless it repeats."""
+        self.counts["callback_failed"] += 1
+        key = ("callback_failed", name)
+        count = self._repeated.failed(key, error, self._clock.monotonic())
+        if count is not None:
+            times = count if count > 1 else None
+            fields = {"callback": name, "error": error, "count": times}
+            log.error("%s", line("callback_failed", host=self.host, **fields), exc_info=error)
 
     def ignore(self, task: asyncio.Future[Any] | None) -> None:
         """Do not wait for this callback when the host closes: the callback waits for the close."""
@@ -268,8 +282,3 @@ def needs_traceback(event: str, error: Exception) -> bool:
 def recovery_of(event: str) -> str:
     """The event that ends a series of failures: cycle_failed ends with cycle_recovered."""
     return f"{event.removesuffix('_failed')}_recovered"
-
-
-def log_callback_failure(host: str, error: BaseException) -> None:
-    """Log the exception of a callback with its traceback. The host continues."""
-    log.error("%s", line("callback_failed", host=host, error=error), exc_info=error)

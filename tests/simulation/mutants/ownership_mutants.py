@@ -302,7 +302,8 @@ def no_drain(patch: Patch) -> None:
     """A partition is handed over at once, with a batch still running."""
 
     def requested(self: Engine, lease: Lease) -> None:
-        self.reporter.track(asyncio.ensure_future(self.leases.give_up(lease.partition)))
+        giving_up = asyncio.ensure_future(self.leases.give_up(lease.partition))
+        self.reporter.track("give_up", giving_up)
 
     patch.setattr(Engine, "requested", requested)
 

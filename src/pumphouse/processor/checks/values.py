@@ -114,6 +114,8 @@ def check_positions(name: str, value: object) -> None:
             check_position(f"{name}[{partition!r}]", position)
     elif not callable(value):
         raise OptionError(f"{name} must be a function or a mapping of positions (got {value!r})")
+    else:
+        check_function(name, value, "partition")
 
 
 def check_store(value: object) -> None:

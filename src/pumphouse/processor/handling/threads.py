@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
-from pumphouse.processor.reporting import log_callback_failure
+from pumphouse.processor.reporting import Reporter
 
 
 class Submitted(NamedTuple):
@@ -178,8 +178,8 @@ class CallbackThreads:
     orders. A callback that hangs delays only its own lane, and neither handlers nor renewals.
     """
 
-    def __init__(self, host: str, *lanes: str) -> None:
-        self._host = host
+    def __init__(self, reporter: Reporter, *lanes: str) -> None:
+        self._reporter = reporter
         self._threads = {name: DaemonThreads(1, f"pumphouse {name}") for name in lanes}
 
     async def call(self, lane: str, callback: Callable[..., Any], *args: object) -> None:
@@ -187,7 +187,7 @@ class CallbackThreads:
         try:
             await call_user_code(self._threads[lane], callback, *args)
         except Exception as error:
-            log_callback_failure(self._host, error)
+            self._reporter.callback_failed(lane, error)
 
     def close(self) -> None:
         for thread in self._threads.values():
