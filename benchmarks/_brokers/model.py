@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -88,3 +89,16 @@ class Broker(Protocol):
 def stream_name(kind: str, size: int) -> str:
     """The stream of events of one size; clients of a kind before the hyphen share it."""
     return f"{kind.partition('-')[0]}-{size}"
+
+
+async def arriving(bodies: list[bytes], arrived: asyncio.Event) -> AsyncIterator[Sequence[bytes]]:
+    """The bodies that a callback has added to a list, batch by batch."""
+    while True:
+        try:
+            await asyncio.wait_for(arrived.wait(), IDLE_S)
+        except TimeoutError:
+            yield ()
+            continue
+        arrived.clear()
+        batch, bodies[:] = list(bodies), []
+        yield batch

@@ -14,13 +14,13 @@ from typing import Any
 
 from benchmarks._brokers.model import (
     DURABLE,
-    IDLE_S,
     IN_FLIGHT,
     INSTALL,
     PEERS_PYTHON,
     Acknowledged,
     Kind,
     Launch,
+    arriving,
 )
 from benchmarks._brokers.servers import LOOPBACK, free_ports, greets
 
@@ -102,14 +102,7 @@ class NatsClient:
             pending_bytes_limit=BYTES_MAX,
         )
         try:
-            while True:
-                try:
-                    await asyncio.wait_for(arrived.wait(), IDLE_S)
-                except TimeoutError:
-                    yield ()
-                    continue
-                arrived.clear()
-                batch, bodies[:] = list(bodies), []
+            async for batch in arriving(bodies, arrived):
                 yield batch
         finally:
             await subscription.unsubscribe()

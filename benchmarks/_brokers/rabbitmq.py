@@ -27,6 +27,7 @@ from benchmarks._brokers.model import (
     Acknowledged,
     Kind,
     Launch,
+    arriving,
     stream_name,
 )
 from benchmarks._brokers.servers import LOOPBACK, free_ports, greets
@@ -160,14 +161,7 @@ class StreamClient:
         await consumer.start()
         await consumer.subscribe(self.stream, handle, initial_credit=STREAM_CREDIT)
         try:
-            while True:
-                try:
-                    await asyncio.wait_for(arrived.wait(), IDLE_S)
-                except TimeoutError:
-                    yield ()
-                    continue
-                arrived.clear()
-                batch, bodies[:] = list(bodies), []
+            async for batch in arriving(bodies, arrived):
                 yield batch
         finally:
             await consumer.close()

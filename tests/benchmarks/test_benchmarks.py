@@ -135,7 +135,7 @@ def test_parts_can_be_chosen(
     assert [json.loads(line)["figure"] for line in lines] == names
 
 
-def test_a_part_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_part_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_parts({"one": lambda quick: only("one")}, (), ["--parts", "on"])
     assert "unknown part on: use one" in capsys.readouterr().err

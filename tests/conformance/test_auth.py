@@ -112,7 +112,7 @@ async def test_a_wrong_key(sdk: Sdk, guarded: EmbeddedHub) -> None:
 
 
 @both_sdks
-async def test_a_rule_that_is_not_there(sdk: Sdk, guarded: EmbeddedHub) -> None:
+async def test_an_unknown_rule(sdk: Sdk, guarded: EmbeddedHub) -> None:
     text = await refused_by_cbs(sdk, with_key(guarded, "one", "Nobody", "key"))
     assert "InvalidSignature: The token has an invalid signature." in text
     assert "No access rule 'Nobody' applies to" in text

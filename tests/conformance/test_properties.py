@@ -119,7 +119,7 @@ async def test_a_partition_after_retention(sdk: Sdk, variant: HubVariant) -> Non
 
 
 @both_sdks
-async def test_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
+async def test_a_missing_hub(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
     async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
         text = "Status code: 404\nDescription: The messaging entity '.*nowhere' could not be found"
@@ -128,7 +128,7 @@ async def test_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
 
 
 @both_sdks
-async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
+async def test_a_missing_partition(sdk: Sdk, eh: Entity) -> None:
     async with sdk.producer(eh.connection, **NO_RETRY) as producer:
         with pytest.raises(ConnectError, match="Status code: 400, Description: None"):
             await producer.get_partition_properties("4")

@@ -33,7 +33,7 @@ def is_not_found(text: str, resource: str) -> bool:
 
 
 @both_sdks
-async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
+async def test_sending_to_a_missing_hub(sdk: Sdk, hub: EmbeddedHub) -> None:
     connection = hub.connection_string()
     async with sdk.producer(connection, eventhub_name="nowhere", **NO_RETRY) as producer:
         with pytest.raises(AuthenticationError, match="Status code: 404") as refused:
@@ -45,7 +45,7 @@ async def test_sending_to_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) ->
 
 
 @both_sdks
-async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) -> None:
+async def test_reading_from_a_missing_hub(sdk: Sdk, hub: EmbeddedHub) -> None:
     client = sdk.make_consumer(
         hub.connection_string(), "$Default", eventhub_name="nowhere", **NO_RETRY
     )
@@ -57,7 +57,7 @@ async def test_reading_from_a_hub_that_is_not_there(sdk: Sdk, hub: EmbeddedHub) 
 
 
 @both_sdks
-async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
+async def test_a_missing_group(sdk: Sdk, eh: Entity, refusals: Refusals) -> None:
     path = f"{eh.resource}/ConsumerGroups/Nobody"
     async with sdk.read(eh, group="Nobody") as reader:
         text = f"The messaging entity '{path}' could not be found."
@@ -65,7 +65,7 @@ async def test_a_group_that_is_not_there(sdk: Sdk, eh: Entity, refusals: Refusal
 
 
 @both_sdks
-async def test_a_partition_that_is_not_there(sdk: Sdk, eh: Entity) -> None:
+async def test_a_missing_partition(sdk: Sdk, eh: Entity) -> None:
     """The SDK reads the partition ids and raises by itself."""
     async with sdk.producer(eh.connection, **NO_RETRY) as producer, sdk.read(eh, "9") as reader:
         with pytest.raises(ConnectError, match="Invalid partition 9 for the event hub"):

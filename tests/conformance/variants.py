@@ -50,8 +50,8 @@ WITHOUT_RESTARTS: Mapping[str, str] = dict(
     ),
     **dict.fromkeys(
         (
-            "test_a_hub_that_is_not_there",
-            "test_a_partition_that_is_not_there",
+            "test_a_missing_hub",
+            "test_a_missing_partition",
             "test_a_signature_expired_by_the_clock_of_the_hub",
             "test_the_sdk_cannot_encode_a_large_int",
         ),

@@ -12,12 +12,8 @@ from pumphouse.processor.health.row_changes import EVENT, retry_s
 from pumphouse.processor.options import ProcessorOptions
 from tests.postgres.proxy import Proxy, proxy_to
 from tests.postgres.server import PostgresServer
+from tests.processor.stores.notified_moves import check_moves_do_not_wait_for_an_interval
 from tests.processor.support.fleet import Fleet
-
-# Without notifications an owner would see a request after a minute, and a successor its partition
-# after six seconds.
-SLOW = ProcessorOptions(interval_s=60, renew_s=60, lease_s=180)
-WITHOUT_S = 50.0
 
 
 @pytest.fixture
@@ -33,19 +29,7 @@ def store(postgres: PostgresServer, proxy: Proxy) -> PostgresStore:
 
 
 async def test_partitions_move_without_waiting_for_an_interval(store: PostgresStore) -> None:
-    async with Fleet(8, store=store, options=SLOW) as fleet:
-        await fleet.add("anna")
-        await fleet.send(5)
-        await fleet.until_handled()
-        started_s = fleet.clock.monotonic()
-        await fleet.add("bert")
-        await fleet.until_even()
-        await fleet.leave("anna")
-        await fleet.send(5)
-        await fleet.until_handled()
-        assert fleet.clock.monotonic() - started_s < WITHOUT_S
-        assert fleet.duplicates() == 0
-        fleet.check_clean()
+    await check_moves_do_not_wait_for_an_interval(store)
 
 
 async def test_lost_notifications_are_reported_and_polling_continues(

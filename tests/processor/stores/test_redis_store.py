@@ -7,30 +7,14 @@ import uuid
 from pumphouse.leases.stores.redis.scripts import Keys
 from pumphouse.leases.stores.redis.store import RedisStore
 from pumphouse.processor.options import ProcessorOptions
+from tests.processor.stores.notified_moves import check_moves_do_not_wait_for_an_interval
 from tests.processor.support.fleet import Fleet
 from tests.redis.server import RedisServer
-
-# Without notifications an owner would see a request after a minute, and a successor its partition
-# after six seconds.
-SLOW = ProcessorOptions(interval_s=60, renew_s=60, lease_s=180)
-WITHOUT_S = 50.0
 
 
 async def test_partitions_move_without_waiting_for_an_interval(redis: RedisServer) -> None:
     store = RedisStore(redis.url(), prefix=f"t_{uuid.uuid4().hex}")
-    async with Fleet(8, store=store, options=SLOW) as fleet:
-        await fleet.add("anna")
-        await fleet.send(5)
-        await fleet.until_handled()
-        started_s = fleet.clock.monotonic()
-        await fleet.add("bert")
-        await fleet.until_even()
-        await fleet.leave("anna")
-        await fleet.send(5)
-        await fleet.until_handled()
-        assert fleet.clock.monotonic() - started_s < WITHOUT_S
-        assert fleet.duplicates() == 0
-        fleet.check_clean()
+    await check_moves_do_not_wait_for_an_interval(store)
 
 
 async def test_a_store_that_goes_back_repeats_events_and_skips_none(redis: RedisServer) -> None:

@@ -110,10 +110,10 @@ class Columns:
         """The indices of the columns in a header. An optional column may be missing, unless it was
         mapped."""
         indices = {name: index for index, name in reversed(list(enumerate(header)))}
-        wanted = {what: self.parts_of(what) for what in (*REQUIRED, *OPTIONAL)}
+        parts_of = {what: self.parts_of(what) for what in (*REQUIRED, *OPTIONAL)}
         missing = [
             name
-            for what, parts in wanted.items()
+            for what, parts in parts_of.items()
             for name in parts
             if name not in indices and (what in REQUIRED or what in self.names)
         ]
@@ -126,7 +126,7 @@ class Columns:
             )
         return {
             what: tuple(indices[name] for name in parts)
-            for what, parts in wanted.items()
+            for what, parts in parts_of.items()
             if all(name in indices for name in parts)
         }
 

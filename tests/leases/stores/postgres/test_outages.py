@@ -6,16 +6,15 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
 
 import psycopg
 import pytest
 
 from pumphouse.errors import StoreError, StoreUnavailable
-from pumphouse.leases.model import Checkpoint, Granted, Unknown, claim, nominate, renew
-from pumphouse.leases.store import Change
+from pumphouse.leases.model import Checkpoint, Granted, Unknown, claim, renew
 from pumphouse.leases.stores.postgres.store import PostgresStore
-from tests.leases.contract.calls import checkpoints, first, granted, rows, write
+from tests.leases.contract.calls import first, granted, rows, write
+from tests.leases.contract.server_stores import check_a_restart_is_survived
 from tests.leases.contract.stores import GROUP
 from tests.postgres.proxy import PASSWORD, Proxy, proxy_to
 from tests.postgres.server import PostgresServer
@@ -153,25 +152,8 @@ async def test_a_locked_row_does_not_block_longer_than_the_deadline(
 
 
 async def test_a_restart_of_the_server_is_survived(own_server: PostgresServer) -> None:
-    async with (
-        PostgresStore(own_server.url("postgres"), deadline_s=60) as store,
-        aclosing(store.changes(GROUP)) as changes,
-    ):
-        assert await anext(changes) == Change()
-        row = await first(store)
-        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
-        own_server.stop()
-        with pytest.raises(StoreUnavailable):
-            await store.list_ownership(GROUP)
-        with pytest.raises(StoreUnavailable, match="notifications ended"):
-            await anext(changes)
-        own_server.restart()
-        assert (await rows(store))["0"].etag == row.etag
-        assert (await checkpoints(store))["0"].sequence == 5
-        async with aclosing(store.changes(GROUP)) as again:
-            assert await anext(again) == Change()
-            await granted(store, nominate(row, "b", 30))
-            assert (await anext(again)).partition == "0"
+    async with PostgresStore(own_server.url("postgres"), deadline_s=60) as store:
+        await check_a_restart_is_survived(store, own_server.stop, own_server.restart)
 
 
 async def test_writers_of_the_same_rows_do_not_deadlock(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import tracemalloc
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
 import psycopg
@@ -19,11 +16,6 @@ from pumphouse.leases.model import (
     Checkpoint,
     Ownership,
     claim,
-    hand_over,
-    nominate,
-    release,
-    renew,
-    request_resume,
 )
 from pumphouse.leases.store import Change, SupportsChanges
 from pumphouse.leases.store_url import open_store
@@ -31,7 +23,8 @@ from pumphouse.leases.stores.limits import NAME_CHARS_MAX
 from pumphouse.leases.stores.postgres.changes import read_change
 from pumphouse.leases.stores.postgres.schema import Statements
 from pumphouse.leases.stores.postgres.store import PostgresStore
-from tests.leases.contract.calls import first, granted, rows
+from tests.leases.contract.calls import first, rows
+from tests.leases.contract.server_stores import check_a_fork_is_refused, check_changes_name_hosts
 from tests.leases.contract.stores import GROUP
 from tests.postgres.server import PostgresServer
 
@@ -271,27 +264,7 @@ async def test_old_member_records_are_removed(
 
 
 async def test_a_store_is_not_used_after_a_fork(postgres: PostgresServer, schema: str) -> None:
-    code = f"""
-import asyncio, os, sys
-from pumphouse.errors import StoreError
-from pumphouse.leases.model import Group
-from pumphouse.leases.stores.postgres.store import PostgresStore
-
-async def main():
-    async with PostgresStore({postgres.shared()!r}, schema={schema!r}) as store:
-        if os.fork() == 0:
-            try:
-                await store.list_ownership(Group("n", "h"))
-            except StoreError as error:
-                os._exit(7 if "forked" in str(error) else 1)
-            finally:
-                os._exit(1)
-        os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
-
-asyncio.run(main())
-"""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=dict(os.environ))
-    assert await process.wait() == 7
+    await check_a_fork_is_refused(postgres.shared(), schema=schema)
 
 
 # -- notifications --------------------------------------------------------------------------------
@@ -300,26 +273,8 @@ asyncio.run(main())
 async def test_changes_name_the_hosts_that_they_concern(
     postgres: PostgresServer, schema: str, store: PostgresStore
 ) -> None:
-    async with (
-        PostgresStore(postgres.shared(), schema=schema) as other,
-        aclosing(other.changes(GROUP)) as changes,
-    ):
-        assert await anext(changes) == Change()
-        row = await first(store, host="a")
-        row = await granted(store, renew(row, 5.0))  # not notified
-        row = await granted(store, nominate(row, "b", 30.0))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, renew(row, 6.0))  # not notified
-        row = await granted(store, request_resume(row))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, hand_over(row, 10.0))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, claim(row, "0", "c"))
-        assert await anext(changes) == Change("0", frozenset("bc"))
-        await granted(store, release(row))
-        released = await anext(changes)
-        assert released == Change("0", None)
-        assert released.concerns("anyone")
+    async with PostgresStore(postgres.shared(), schema=schema) as other:
+        await check_changes_name_hosts(store, other)
 
 
 async def test_groups_do_not_notify_each_other(store: PostgresStore) -> None:

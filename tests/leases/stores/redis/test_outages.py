@@ -16,6 +16,7 @@ from pumphouse.leases.store import Change
 from pumphouse.leases.stores.redis import changes as changes_module
 from pumphouse.leases.stores.redis.store import RedisStore
 from tests.leases.contract.calls import checkpoints, first, granted, refused, rows, write
+from tests.leases.contract.server_stores import check_a_restart_is_survived
 from tests.leases.contract.stores import GROUP
 from tests.postgres.proxy import PASSWORD, Proxy, proxy_to_socket
 from tests.redis.server import RedisServer
@@ -140,25 +141,8 @@ async def test_calls_beyond_the_connections_wait_their_turn(store: RedisStore) -
 
 
 async def test_a_restart_of_the_server_is_survived(own_server: RedisServer) -> None:
-    async with (
-        RedisStore(own_server.url(), deadline_s=60) as store,
-        aclosing(store.changes(GROUP)) as changes,
-    ):
-        assert await anext(changes) == Change()
-        row = await first(store)
-        await store.update_checkpoint(Checkpoint(GROUP, "0", 5, "50", 1))
-        own_server.stop()
-        with pytest.raises(StoreUnavailable):
-            await store.list_ownership(GROUP)
-        with pytest.raises(StoreUnavailable, match="notifications ended"):
-            await anext(changes)
-        own_server.start()
-        assert (await rows(store))["0"].etag == row.etag
-        assert (await checkpoints(store))["0"].sequence == 5
-        async with aclosing(store.changes(GROUP)) as again:
-            assert await anext(again) == Change()
-            await granted(store, nominate(row, "b", 30))
-            assert (await anext(again)).partition == "0"
+    async with RedisStore(own_server.url(), deadline_s=60) as store:
+        await check_a_restart_is_survived(store, own_server.stop, own_server.start)
 
 
 async def test_silent_notifications_end_and_quiet_ones_do_not(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 import time
 import tracemalloc
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +18,8 @@ from pumphouse.leases.model import (
     Group,
     Ownership,
     claim,
-    hand_over,
     nominate,
-    release,
     renew,
-    request_resume,
 )
 from pumphouse.leases.store import Change, SupportsChanges, SupportsGroups
 from pumphouse.leases.store_url import open_store
@@ -36,6 +29,7 @@ from pumphouse.leases.stores.redis.changes import read_change
 from pumphouse.leases.stores.redis.scripts import Keys
 from pumphouse.leases.stores.redis.store import RedisStore
 from tests.leases.contract.calls import checkpoints, first, granted, rows
+from tests.leases.contract.server_stores import check_a_fork_is_refused, check_changes_name_hosts
 from tests.leases.contract.stores import GROUP
 from tests.postgres.proxy import PASSWORD
 from tests.redis.server import RedisServer, free_port
@@ -362,27 +356,7 @@ async def test_a_server_that_forgets_scripts_gets_them_again(
 
 
 async def test_a_store_is_not_used_after_a_fork(redis: RedisServer, prefix: str) -> None:
-    code = f"""
-import asyncio, os
-from pumphouse.errors import StoreError
-from pumphouse.leases.model import Group
-from pumphouse.leases.stores.redis.store import RedisStore
-
-async def main():
-    async with RedisStore({redis.url()!r}, prefix={prefix!r}) as store:
-        if os.fork() == 0:
-            try:
-                await store.list_ownership(Group("n", "h"))
-            except StoreError as error:
-                os._exit(7 if "forked" in str(error) else 1)
-            finally:
-                os._exit(1)
-        os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
-
-asyncio.run(main())
-"""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=dict(os.environ))
-    assert await process.wait() == 7
+    await check_a_fork_is_refused(redis.url(), prefix=prefix)
 
 
 # -- notifications --------------------------------------------------------------------------------
@@ -391,26 +365,8 @@ asyncio.run(main())
 async def test_changes_name_the_hosts_that_they_concern(
     redis: RedisServer, prefix: str, store: RedisStore
 ) -> None:
-    async with (
-        RedisStore(redis.url(), prefix=prefix) as other,
-        aclosing(other.changes(GROUP)) as changes,
-    ):
-        assert await anext(changes) == Change()
-        row = await first(store, host="a")
-        row = await granted(store, renew(row, 5.0))  # not notified
-        row = await granted(store, nominate(row, "b", 30.0))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, renew(row, 6.0))  # not notified
-        row = await granted(store, request_resume(row))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, hand_over(row, 10.0))
-        assert await anext(changes) == Change("0", frozenset("ab"))
-        row = await granted(store, claim(row, "0", "c"))
-        assert await anext(changes) == Change("0", frozenset("bc"))
-        await granted(store, release(row))
-        released = await anext(changes)
-        assert released == Change("0", None)
-        assert released.concerns("anyone")
+    async with RedisStore(redis.url(), prefix=prefix) as other:
+        await check_changes_name_hosts(store, other)
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"[1]", b"{}", b"[" * 100_000, b"\xff"])

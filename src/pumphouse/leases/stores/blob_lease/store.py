@@ -203,10 +203,10 @@ class BlobLeaseStore(ContainerStore):
         """Remember the format of the listed blobs. StoreError if they have two."""
         if self._forced is not None:
             return
-        found = [base for base, of_base in blobs.items() if of_base]
+        used = [base for base, of_base in blobs.items() if of_base]
         listed = [blob for of_base in blobs.values() for blob in of_base.values()]
         folders = [base if self._fold_case else folder for base, folder in
-                   zip(blobs, folders_of(group.name), strict=False) if base in found]  # fmt: skip
+                   zip(blobs, folders_of(group.name), strict=False) if base in used]  # fmt: skip
         fmt = detected_format(
             folders,
             [state.body.spelling for state in states],

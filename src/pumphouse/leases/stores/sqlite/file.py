@@ -226,8 +226,8 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     if unexpected:
         raise _not_ours(path, f"it has a {unexpected[0]}")
     for table, columns in COLUMNS.items():
-        found = {str(column[1]) for column in db.execute(f"PRAGMA table_info({table})")}
-        if missing := sorted(columns - found):
+        existing = {str(column[1]) for column in db.execute(f"PRAGMA table_info({table})")}
+        if missing := sorted(columns - existing):
             raise _not_ours(path, f"table {table} has no column {missing[0]}")
     virtual = "SELECT count(*) FROM sqlite_master WHERE sql LIKE 'create virtual%'"
     if db.execute(virtual).fetchone()[0]:
