@@ -21,6 +21,11 @@ from urllib.parse import urlsplit
 
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import OptionError, StoreError
+from pumphouse.leases.stores.blob.metadata import (
+    SetMetadata,
+    conditional_headers,
+    metadata_writer,
+)
 from pumphouse.leases.stores.blob.names import checked_container
 from pumphouse.leases.stores.blob.responses import BlobResponse, classify_error, store_error
 from pumphouse.leases.stores.blob.rows import ListedBlob, checked_metadata
@@ -128,6 +133,7 @@ class Container:
         self._requests = asyncio.Semaphore(at_once)
         self._opening = asyncio.Lock()
         self._client: ContainerClient | None = None
+        self._set_metadata: SetMetadata | None = None
         self._blobs: dict[str, BlobClient] = {}
         self._users = 0
         self._date, self._dated_at = 0.0, 0.0
@@ -140,12 +146,14 @@ class Container:
         """Check that the container is reachable. The response also sets the store's clock."""
         async with self._opening:
             if self._client is None:
+                transport = _transport(self._at_once)
                 self._client = self._make_client(
-                    transport=_transport(self._at_once),
+                    transport=transport,
                     retry_total=0,
                     # The first request of a download gets at most this much, and the blob's size.
                     max_single_get_size=BODY_BYTES_MAX,
                 )
+                self._set_metadata = metadata_writer(self._client, transport)
                 try:
                     await self._check_reachable()
                 except BaseException:
@@ -262,8 +270,9 @@ class Container:
     async def set_metadata(
         self, name: str, metadata: Mapping[str, str], **conditions: str
     ) -> BlobResponse:
-        blob = self._blob(name)
-        return await self._write(blob.set_blob_metadata, dict(metadata), **_matching(**conditions))
+        blob, headers = self._blob(name), conditional_headers(**conditions)
+        assert self._set_metadata is not None  # the container is open, as it has a blob client
+        return await self._write(self._set_metadata, blob, metadata, headers)
 
     async def head(self, name: str) -> BlobResponse:
         """Whether the blob exists: "written" if so, "conflict" if not."""
