@@ -85,7 +85,7 @@ frame of a hub|client.native.connection:FRAME_BYTES_MAX B
 partitions of a hub|client.native.management:PARTITIONS_MAX
 ids of partitions|client.native.management:OFFSET_CHARS_MAX
 message size|client.native.sender:SIZE_MAX_OF_ANY_TIER B
-error text of a hub|client.errors:TEXT_CHARS_MAX
+error text of a hub|client.errors:TEXT_CHARS_MAX|client.errors:CONDITION_CHARS_MAX
 name of a host and etag|leases.stores.limits:NAME_CHARS_MAX
 row, checkpoint and limit|leases.stores.limits:VALUE_BYTES_MAX
 blobs in a listing|leases.stores.blob.container:PAGES_MAX|leases.stores.limits:ROWS_MAX

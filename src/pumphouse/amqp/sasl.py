@@ -21,6 +21,7 @@ ANONYMOUS, EXTERNAL, PLAIN, MSSBCBS = "ANONYMOUS", "EXTERNAL", "PLAIN", "MSSBCBS
 MECHANISMS = (MSSBCBS, PLAIN, ANONYMOUS, EXTERNAL)
 
 OK, AUTH_FAILED = 0, 1
+NAMES_CHARS_MAX = 200  # of the mechanisms of a server, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Login:
 def check_offered(offered: SaslMechanisms, requested: str) -> None:
     """Raise if the server does not offer the requested mechanism."""
     if requested not in offered.mechanisms:
-        names = ", ".join(offered.mechanisms) or "none"
+        names = ", ".join(offered.mechanisms)[:NAMES_CHARS_MAX] or "none"
         raise RemoteProtocolError(f"the server does not offer SASL {requested}; it offers {names}")
 
 

@@ -17,6 +17,9 @@ from pumphouse.errors import AmqpError, AuthError, HubNotFound, PumphouseError, 
 LINK_STOLEN = "amqp:link:stolen"
 # A hub can send a description as large as a frame. Its own sentences have a few hundred characters.
 TEXT_CHARS_MAX = 2000
+CONDITION_CHARS_MAX = (
+    100  # of the name of a condition; those of AMQP and of the service have up to 35
+)
 
 SENTENCE_CHARS_MAX = 1024  # the sentence with the epoch comes first, and names have up to 256
 # A reader name may contain text that looks like an epoch. In the first two sentences the name comes
@@ -44,7 +47,7 @@ def error_from(error: Error | None) -> PumphouseError:
             return HubNotFound(description or error.condition)
         case "amqp:link:stolen":
             return ReaderEvicted(error.condition, description, other_epoch(description))
-    return AmqpError(error.condition, description)
+    return AmqpError(shortened(error.condition, CONDITION_CHARS_MAX), description)
 
 
 def other_epoch(description: str) -> int | None:
@@ -61,6 +64,6 @@ def reason_text(error: Error | None) -> str:
     return f": {shortened(error.description or error.condition)}" if error is not None else ""
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """A text of a hub for an error."""
-    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]} ..."
+    return text if len(text) <= chars_max else f"{text[:chars_max]} ..."

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from pumphouse.client.azure.errors import translate_error
 from pumphouse.client.base import RetryOptions
+from pumphouse.client.errors import TEXT_CHARS_MAX
 from pumphouse.client.retries import delay_s, failure_to_raise
 from pumphouse.clock import Clock
 from pumphouse.errors import AuthError, PumphouseError
@@ -65,7 +66,8 @@ class SdkCaller:
 
     def translate(self, failure: Exception) -> PumphouseError:
         cause = translate_error(failure, self.address)
-        if cause is not failure:
+        # A traceback shows the text of the cause too, and a hub can make it as large as a frame.
+        if cause is not failure and len(str(failure)) <= TEXT_CHARS_MAX:
             cause.__cause__ = failure
         return cause
 

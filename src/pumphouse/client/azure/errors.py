@@ -15,7 +15,7 @@ import re
 
 from pumphouse.amqp.performatives import Error
 from pumphouse.amqp.types import Symbol
-from pumphouse.client.errors import error_from
+from pumphouse.client.errors import error_from, shortened
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -61,7 +61,7 @@ def translate_error(failure: Exception, address: str) -> PumphouseError:
         return ConnectionFailed(f"{address} did not respond in time")
     if isinstance(failure, ImportError):
         return OptionError(f"{failure}; pip install 'pumphouse[azure]' installs the dependencies")
-    text = str(failure)
+    text = shortened(str(failure))
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return HubUntrusted(
             f"the certificate of {address} is not trusted: {first_line(text)}; "
@@ -110,8 +110,8 @@ def condition_of(failure: Exception) -> str:
 def description_of(failure: Exception) -> str:
     """The description. In the text of a public error only the first line is the description."""
     if hasattr(failure, "condition"):
-        return text_of(getattr(failure, "description", None) or "")
-    return first_line(str(failure)) or type(failure).__name__
+        return shortened(text_of(getattr(failure, "description", None) or ""))
+    return first_line(shortened(str(failure))) or type(failure).__name__
 
 
 def clean_description(description: str | None) -> str:

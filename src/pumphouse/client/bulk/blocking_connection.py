@@ -41,7 +41,7 @@ from pumphouse.amqp.performatives import (
 from pumphouse.amqp.session import Session
 from pumphouse.client.bulk.receive_buffer import ReceiveBuffer
 from pumphouse.client.bulk.streams import Stream
-from pumphouse.client.errors import error_from, reason_text
+from pumphouse.client.errors import error_from, reason_text, shortened
 from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.native.requests import REPLY_CREDIT, reply_value
 from pumphouse.client.native.transports import cause_of
@@ -287,7 +287,7 @@ class BlockingConnection:
         self.sent_at = self.clock.monotonic()
 
     def protocol_error(self, wrong: ProtocolError) -> ConnectionFailed:
-        return ConnectionFailed(f"{self.address} sent invalid AMQP: {wrong}")
+        return ConnectionFailed(f"{self.address} sent invalid AMQP: {shortened(str(wrong))}")
 
     def connection_broken(self, reason: str) -> ConnectionFailed:
         return ConnectionFailed(f"the connection to {self.address} broke{reason}")

@@ -30,7 +30,7 @@ from pumphouse.amqp.credit import Limits
 from pumphouse.amqp.links import Link, SenderLink
 from pumphouse.amqp.performatives import RECEIVER, Attach, Error, Open
 from pumphouse.amqp.session import Session
-from pumphouse.client.errors import error_from, reason_text
+from pumphouse.client.errors import error_from, reason_text, shortened
 from pumphouse.client.native.transports import cause_of, open_transport
 from pumphouse.client.routes import Route
 from pumphouse.clock import Clock, SystemClock
@@ -229,7 +229,8 @@ class Connection(asyncio.Protocol):
                 self.handle(event)
         except ProtocolError as invalid:
             self.flush()
-            self.fail(ConnectionFailed(f"{self.address} sent invalid AMQP: {invalid}"))
+            text = shortened(str(invalid))
+            self.fail(ConnectionFailed(f"{self.address} sent invalid AMQP: {text}"))
         except AuthError as refused:
             self.fail(AuthError(f"{self.address}: {refused.description}", refused.status))
         else:

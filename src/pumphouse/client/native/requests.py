@@ -24,7 +24,7 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.performatives import RECEIVER, SENDER, SETTLED, Source, Target
-from pumphouse.client.errors import shortened
+from pumphouse.client.errors import CONDITION_CHARS_MAX, shortened
 from pumphouse.client.native.connection import Connection, fail_future
 from pumphouse.errors import (
     AmqpError,
@@ -151,7 +151,7 @@ def reply_value(reply: Message) -> Any:
         return reply.value
     text = fields.get("status-description") or fields.get("statusDescription") or f"status {status}"
     condition = fields.get("error-condition") or fields.get("errorCondition")
-    shown = shortened(str(condition or "amqp:internal-error"))
+    shown = shortened(str(condition or "amqp:internal-error"), CONDITION_CHARS_MAX)
     raise error_for_status(status, shortened(str(text)), shown)
 
 
