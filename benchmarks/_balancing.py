@@ -24,6 +24,7 @@ from pumphouse.leases.store import CheckpointStore, ClaimOutcome
 from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.leases.strategies import Strategy
 from pumphouse.processor.cycle import Cycle
+from pumphouse.processor.handling.cancellation import OwnedTasks
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease, next_delay
@@ -163,6 +164,7 @@ class OurHost:
         self.reporter = Reporter(name, on_error=self.failed)
         self.leases = LeaseTable(store, GROUP, self.options, clock, self, self.reporter)
         self.requests: list[str] = []
+        self.tasks = OwnedTasks()
         partitions = tuple(str(n) for n in range(scenario.partitions))
         self.client = cast(HubClient, PartitionsOnly(partitions))
         self._cycle = Cycle(self, strategy, partitions)

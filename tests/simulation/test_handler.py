@@ -7,6 +7,7 @@ import math
 import runpy
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,14 @@ def test_a_handler_that_sometimes_raises_violates_no_invariant(face: str, seed: 
     assert not result.violations
     assert result.handler_failed is not None
     assert result.handler_failed.startswith("RuntimeError: call 7 (")
+
+
+@pytest.mark.parametrize(("face", "concurrency"), [("pull", 1), *product(CALLED, (1, 4))])
+def test_a_handler_that_cancels_its_task_violates_no_invariant(face: str, concurrency: int) -> None:
+    profile = "harsh,handler_raises=0,handler_cancels=0.3"
+    result = run(None, face, profile, hosts=3, partitions=4, hours=0.3, concurrency=concurrency)
+    assert result.ok, result.violations
+    assert result.figures.reports["RuntimeError"] >= result.faults["handler cancels"] > 5
 
 
 @pytest.mark.parametrize("face", FACES)

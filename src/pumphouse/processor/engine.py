@@ -53,6 +53,8 @@ from pumphouse.processor import reporting
 from pumphouse.processor.checks.access import readable_partitions
 from pumphouse.processor.checks.permanent import PermanentFailures
 from pumphouse.processor.cycle import CLOSE, WRITE_MEMBER, Cycle, CycleReport, names
+from pumphouse.processor.handling.cancellation import OwnedTasks, is_cancelled
+from pumphouse.processor.handling.pauses import Pauses
 from pumphouse.processor.health.watch import Watch
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
@@ -61,7 +63,7 @@ from pumphouse.processor.pump import Serve
 from pumphouse.processor.recording.choice import recorder_of
 from pumphouse.processor.reporting import OnError, OnOwnership, Reporter
 from pumphouse.processor.supervisor import PartitionSupervisor
-from pumphouse.processor.term import StopReason, hub_within, is_cancelled, store_within
+from pumphouse.processor.term import StopReason, hub_within, store_within
 
 Connect = str | ConnectionString | Callable[[], HubClient]
 
@@ -103,14 +105,13 @@ class Engine:
         self.last_report: CycleReport | None = None
         self._permanent = PermanentFailures(self.name, self.options.give_up_s)
         self._connect, self._serve, self._group_name = connect, serve, group
-        self._opened = AsyncExitStack()
+        self._opened, self.tasks = AsyncExitStack(), OwnedTasks()
         self._starting: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[bool] | None = None
         self.stopping = asyncio.Event()
         self._supervisors: dict[str, PartitionSupervisor] = {}
-        self._paused: set[str] = set()
-        self._all_paused = False
+        self.pauses = Pauses()
 
     def __repr__(self) -> str:
         owned = " ".join(self.owned) or "nothing"
@@ -285,9 +286,9 @@ class Engine:
 
     async def _run(self) -> None:
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                watching = self._tasks.create_task(self.watch.run(), name=f"watch {self.name}")
-                cycling = self._tasks.create_task(self._cycles(), name=f"cycles {self.name}")
+            async with self.tasks:
+                watching = self.tasks.create_task(self.watch.run(), name=f"watch {self.name}")
+                cycling = self.tasks.create_task(self._cycles(), name=f"cycles {self.name}")
                 await self.stopping.wait()
                 # Wait for a claim under way: if it were cancelled, its row would have to expire.
                 await asyncio.wait([cycling], timeout=self.options.store_s)
@@ -340,7 +341,7 @@ class Engine:
             if (error := supervisor.why_late()) is not None:
                 event = "handler_stuck" if isinstance(error, HandlerStuck) else "release_failed"
                 self.reporter.failed(event, supervisor.partition, error)
-            supervisor.task.cancel()
+            self.tasks.cancel(supervisor.task)
         await self._release(sorted(self.leases.held.keys() - self._supervisors.keys()))
 
     async def _release(self, partitions: Iterable[str]) -> None:
@@ -368,10 +369,10 @@ class Engine:
             self._start_pump(self.leases.held[partition])
 
     def _start_pump(self, lease: Lease) -> None:
-        supervisor = PartitionSupervisor(self, lease, self._serve, self.is_paused)
+        supervisor = PartitionSupervisor(self, lease, self._serve, self.pauses.__contains__)
         self._supervisors[lease.partition] = supervisor
         name = f"pump {lease.partition} of {self.name}"
-        supervisor.task = self._tasks.create_task(self._supervise(supervisor), name=name)
+        supervisor.task = self.tasks.create_task(self._supervise(supervisor), name=name)
         if lease.row.successor:
             self.requested(lease)
 
@@ -383,25 +384,15 @@ class Engine:
         # The partition may have become ours again while its old pump was still ending.
         self._start_pumps()
 
-    def is_paused(self, partition: str) -> bool:
-        return self._all_paused or partition in self._paused
-
     def pause(self, partition: str | None = None) -> None:
         """Hand out no more batches, of one partition or of all; what we own stays ours."""
-        if partition is None:
-            self._all_paused = True
-        else:
-            self._paused.add(partition)
+        self.pauses.pause(partition)
         for supervisor in self._supervisors.values():
             supervisor.apply_pause()
 
     def resume(self, partition: str | None = None) -> None:
         """Hand out batches again. A partition that poison has stopped is started again."""
-        if partition is None:
-            self._all_paused = False
-            self._paused.clear()
-        else:
-            self._paused.discard(partition)
+        self.pauses.resume(partition)
         for supervisor in self._supervisors.values():
             supervisor.apply_pause()
             if partition in (None, supervisor.partition):

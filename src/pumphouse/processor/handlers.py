@@ -39,7 +39,11 @@ from pumphouse.errors import (
 )
 from pumphouse.events import Event
 from pumphouse.processor.dead_letters import DeadLetter, DeadLetters
-from pumphouse.processor.handling.concurrent import ConcurrentServing
+from pumphouse.processor.handling.cancellation import (
+    raise_left_cancellation,
+    withdraw_cancellations,
+)
+from pumphouse.processor.handling.concurrent import CANCELLED, ConcurrentServing
 from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, in_thread, is_async
 from pumphouse.processor.options import (
     DEAD_LETTER,
@@ -52,7 +56,7 @@ from pumphouse.processor.options import (
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.recording.recorder import CALL
 from pumphouse.processor.reporting import Reporter
-from pumphouse.processor.term import PartitionEnded, is_cancelled
+from pumphouse.processor.term import PartitionEnded
 
 Handler = Callable[[PartitionClient, list[Event]], Awaitable[None] | None]
 JITTER = 0.1
@@ -165,9 +169,8 @@ class Handling:
             return None
         except asyncio.CancelledError:
             partition.set_failed()
-            if is_cancelled():
-                raise
-            return RuntimeError("the handler awaited a task or future that was cancelled")
+            await withdraw_cancellations(partition.handlers.owner)
+            return RuntimeError(CANCELLED)
         except PartitionEnded:
             partition.set_failed()
             raise
@@ -186,6 +189,7 @@ class Handling:
             result = await in_thread(self._threads, call)
         if inspect.isawaitable(result):
             await result
+        await raise_left_cancellation(partition.handlers.owner)
 
     async def _one_by_one(self, partition: PartitionClient, batch: list[Event]) -> None:
         """Handle the events one at a time, and apply the policy only to those that fail."""

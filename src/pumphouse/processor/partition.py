@@ -84,7 +84,7 @@ class PartitionClient:
         self._unpaused = asyncio.Event()
         self._unpaused.set()
         self.order = key_order(host.options)  # None: one handler at a time
-        self.handlers = HandlerCalls(term.partition, host.clock, self.order)
+        self.handlers = HandlerCalls(term.partition, host.clock, self.order, host.tasks)
         self._iterating = False  # `batches` is being iterated
         self._left = asyncio.Event()  # the iteration has ended
         self._failures = 0

@@ -24,15 +24,22 @@ from pumphouse.errors import (
 )
 from pumphouse.leases.model import BEHIND, PAUSED, STOPPED, STUCK
 from pumphouse.processor.handling.calls import HandlerCall
+from pumphouse.processor.handling.cancellation import (
+    raise_left_cancellation,
+    withdraw_cancellations,
+)
 from pumphouse.processor.health.states import DelayTrend
 from pumphouse.processor.options import STOP
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.plan import Lease, backoff
 from pumphouse.processor.pump import Pump, Serve
-from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason, is_cancelled
+from pumphouse.processor.term import Host, OwnershipTerm, Stopped, StopReason
 
 FAILURES_MAX = 3  # a pump that ended early this often in a row makes no progress
-CANCELLED = "the code that serves the partition awaited a task or future that was cancelled"
+CANCELLED = (
+    "the code that serves the partition cancelled its own task, or awaited a task or future that "
+    "was cancelled"
+)
 
 
 class PartitionSupervisor:
@@ -80,9 +87,9 @@ class PartitionSupervisor:
         self._pump = Pump(self.host, self.term, self._accepted)
         try:
             await self._pump.run(self._serve, lambda: self._is_paused(self.partition))
+            await raise_left_cancellation(self.host.tasks)
         except asyncio.CancelledError:
-            if is_cancelled():
-                raise
+            await withdraw_cancellations(self.host.tasks)
             self._failed("pump_failed", RuntimeError(CANCELLED))
         except OwnershipLost as fenced:
             await self.term.confirm()

@@ -21,6 +21,7 @@ from pumphouse.clock import Clock
 from pumphouse.errors import ConnectionFailed, StoreUnavailable
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.processor.handling.cancellation import OwnedTasks
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.reporting import Reporter
@@ -40,6 +41,7 @@ class Host(Protocol):
     rng: Random
     leases: LeaseTable
     reporter: Reporter
+    tasks: OwnedTasks
 
 
 class StopReason(StrEnum):
@@ -88,12 +90,6 @@ def no_response(limit: asyncio.Timeout, seconds: float, error: TimeoutError) -> 
     if limit.expired() or not str(error):
         return f"did not respond within {seconds:g} s"
     return f"did not respond: {error}"
-
-
-def is_cancelled() -> bool:
-    """Whether the current task itself is being cancelled, and not only something it awaited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class OwnershipTerm:

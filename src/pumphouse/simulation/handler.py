@@ -124,7 +124,12 @@ class SimulatedHandler:
             raise InjectedOutage("the hub to which the handler sends is away")
         # After the last retry of a batch each of its events is tried alone, once. An injected
         # exception in that attempt would make the processor skip a valid event.
-        if last > self._spared.get(partition, -1) and self._draw("handler_raises"):
+        if last <= self._spared.get(partition, -1):
+            return
+        if self._draw("handler_cancels"):
+            self._spare(partition, last)
+            await cancel_own_task()
+        if self._draw("handler_raises"):
             if self.rng.random() < OUTAGE:
                 away_s = self.rng.uniform(*OUTAGE_S)
                 self._away_until_s = asyncio.get_running_loop().time() + away_s
@@ -153,6 +158,13 @@ class SimulatedHandler:
             self.injected[kind.replace("_", " ")] += 1
             return True
         return False
+
+
+async def cancel_own_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
 
 
 def is_from_user_handler(raised: BaseException) -> bool:

@@ -9,6 +9,7 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OwnershipLost
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.processor.handling.cancellation import OwnedTasks
 from pumphouse.processor.lease_table import LeaseTable
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import Lease
@@ -29,6 +30,7 @@ class BareHost:
     ) -> None:
         self.name, self.client, self.store, self.group = name, client, store, group
         self.options, self.clock, self.rng = options, clock, Random(name)
+        self.tasks = OwnedTasks()
         self.listener = RecordingListener()
         self.reporter = Reporter(name, on_error=self.listener.failed)
         self.leases = LeaseTable(store, group, options, clock, self.listener, self.reporter)

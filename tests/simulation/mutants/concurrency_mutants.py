@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from pumphouse.events import Event
+from pumphouse.processor import handlers
+from pumphouse.processor.handling import concurrent
 from pumphouse.processor.handling.concurrent import ConcurrentServing
 from pumphouse.processor.handling.key_order import Concurrency, KeyedCall, KeyOrder, number
 from pumphouse.simulation.run import OPTIONS
@@ -132,3 +134,14 @@ def a_batch_is_lost_when_the_buffer_is_full(patch: Patch) -> None:
             original(self, events)
 
     patch.setattr(KeyOrder, "add", add)
+
+
+@mutant("I3", **{**KEYED, "faults": "handler_cancels=0.05"})
+def a_handler_that_cancels_its_task_ends_it(patch: Patch) -> None:
+    """Its key is not released, its events do not start again, and nothing is reported."""
+
+    async def withdraw(owner: object) -> bool:
+        raise asyncio.CancelledError
+
+    patch.setattr(handlers, "withdraw_cancellations", withdraw)
+    patch.setattr(concurrent, "withdraw_cancellations", withdraw)

@@ -60,6 +60,7 @@ OF_CONCURRENCY = (
     "the_buffer_has_no_limit",
     "the_low_water_mark_ignores_gaps",
     "nothing_is_drained",
+    "a_handler_that_cancels_its_task_ends_it",
 )
 
 

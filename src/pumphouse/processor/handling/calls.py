@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from pumphouse.clock import Clock
 from pumphouse.errors import HandlerStuck
 from pumphouse.processor.checkpointing import Progress
+from pumphouse.processor.handling.cancellation import OwnedTasks
 from pumphouse.processor.handling.key_order import KeyOrder
 from pumphouse.processor.handling.timer import HandlingTimer
 
@@ -94,8 +95,11 @@ class HandlerCall:
 class HandlerCalls:
     """The calls of one partition client: one, or with concurrency one for each task."""
 
-    def __init__(self, partition: str, clock: Clock, order: KeyOrder | None) -> None:
+    def __init__(
+        self, partition: str, clock: Clock, order: KeyOrder | None, owner: OwnedTasks
+    ) -> None:
         self._partition, self._clock, self._order = partition, clock, order
+        self.owner = owner  # of the tasks that call handlers
         self._only = HandlerCall(partition, clock, Progress(order))
         self._running: dict[HandlerCall, None] = {}
         self.drain = False  # the current events are handled also when the partition ends

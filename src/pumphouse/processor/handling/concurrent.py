@@ -22,6 +22,7 @@ from math import inf, isinf
 from pumphouse.errors import PoisonEvent
 from pumphouse.events import Event
 from pumphouse.processor.handling.calls import nothing
+from pumphouse.processor.handling.cancellation import OwnedTasks, withdraw_cancellations
 from pumphouse.processor.handling.key_order import KeyedCall, KeyOrder, number
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
@@ -29,6 +30,8 @@ from pumphouse.processor.term import PartitionEnded, StopReason
 
 WAIT_S_MIN = 0.001  # an asyncio loop measures its timers in milliseconds
 DRAIN_SHARE = 0.5  # of `stop_s`; the rest is for calls under way, the checkpoint and the release
+
+CANCELLED = "the handler cancelled its own task, or awaited a task or future that was cancelled"
 
 Handle = Callable[[PartitionClient, list[Event]], Awaitable[None]]
 
@@ -63,7 +66,8 @@ class ConcurrentServing:
         handlers = self._partition.handlers
         handlers.drain, handlers.passed = True, self._passed
         try:
-            async with asyncio.TaskGroup() as self._tasks:
+            async with OwnedTasks() as self._tasks:
+                handlers.owner = self._tasks
                 writing = self._tasks.create_task(self._write_checkpoints())
                 await self._take_in()
                 await self._drain()
@@ -128,7 +132,10 @@ class ConcurrentServing:
                 return None
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(waiting)
-            await waiting
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                await withdraw_cancellations(self._tasks)
         return keyed
 
     def _take(self) -> KeyedCall | None:
@@ -159,6 +166,10 @@ class ConcurrentServing:
             order.end(keyed)
             if isinstance(ended.__cause__, Exception):  # fenced off: nothing more is handled
                 self._leave(ended.__cause__)
+        except asyncio.CancelledError:
+            order.end(keyed)
+            await withdraw_cancellations(self._tasks)
+            self._leave(RuntimeError(CANCELLED))
         except Exception as error:
             order.end(keyed)
             self._leave(error)

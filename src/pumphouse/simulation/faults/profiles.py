@@ -26,7 +26,7 @@ PER_HOUR = (
     "expired",
 )
 PER_CALL = ("before", "after", "failed", "stale", "slow")
-PER_BATCH = ("handler_slow", "handler_stuck", "handler_raises", "poison")
+PER_BATCH = ("handler_slow", "handler_stuck", "handler_raises", "handler_cancels", "poison")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class Faults:
     handler_slow: float = 0.0
     handler_stuck: float = 0.0  # for longer than handler_timeout_s
     handler_raises: float = 0.0  # and succeeds when it is retried
+    handler_cancels: float = 0.0  # its own task; it succeeds when it is retried
     poison: float = 0.0  # an event on which the handler always raises
 
     # Errors of clocks.
