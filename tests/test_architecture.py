@@ -132,7 +132,8 @@ PURE = """telemetry.definitions telemetry.trace_context
     homes.kinds.model homes.kinds.tables homes.kinds.parsing homes.kinds.defaults
     homes.exact_validation homes.record.manifest homes.record.positions homes.record.sums
     homes.record.alert_states homes.record.newest_values homes.record.recorded
-    homes.stage_status homes.watch.sharing dashboard.server.guard dashboard.server.sse
+    homes.stage_status homes.stage_counts homes.watch.sharing
+    dashboard.server.guard dashboard.server.sse
     client.connection_string client.sas client.selectors client.batches client.event_decoding
     client.event_columns client.layout_decoding
     client.base client.routes client.retries client.errors client.native.prefetch

@@ -93,8 +93,20 @@ def test_the_table_of_spark_stages(page: Page) -> None:
     page.goto("/fleet")
     cells = page.locator("#stages tbody tr").locator("th, td")
     expect(cells).to_have_text(
-        ["sift", "running", "12", "1.8 s", "8,333/s", "21,000/s", "0 (0.0 s)", DASH, "bad 7", "2"]
+        [
+            "sift",
+            "running",
+            "12",
+            "1.8 s",
+            "8,333/s",
+            "21,000/s",
+            "0 (0.0 s)",
+            DASH,
+            "malformed 7",
+            "2",
+        ]
     )
+    expect(page.locator("#stages-meaning")).to_contain_text("sift: malformed")
     expect(page.locator("#stages-empty")).to_contain_text("Stale data")
 
 

@@ -17,6 +17,7 @@ from pumphouse.homes.options import STAGES, PipelineOptions
 from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.metrics import RecordMetrics
 from pumphouse.homes.record.stage import Recorder, RecordSettings
+from pumphouse.homes.stage_counts import status_counts
 from pumphouse.private_files import PRIVATE_FOLDER
 from pumphouse.telemetry.meter import is_on
 
@@ -62,7 +63,9 @@ def sift_starter(
         prepare_thread(spark, "sift")
         return sift.start(spark, namespace, options.checkpoint("sift"), settings, options.trigger)
 
-    return StageStarter("sift", start, lambda progress: asdict(sift.counts(progress)))
+    return StageStarter(
+        "sift", start, lambda progress: status_counts("sift", asdict(sift.counts(progress)))
+    )
 
 
 def watch_starter(
@@ -151,7 +154,8 @@ class CurrentRecorder:
             recorder.probe()
 
     def counts(self) -> Mapping[str, Any]:
-        return {} if self._recorder is None else asdict(self._recorder.recorded)
+        recorder = self._recorder
+        return {} if recorder is None else status_counts("record", asdict(recorder.recorded))
 
 
 def prepare_thread(spark: SparkSession, pool: str) -> None:

@@ -12,7 +12,8 @@ from pumphouse.dashboard.monitors.stages import read_stages, stages_from
 # fmt: off
 STAGE = {"state": "running", "restarts": 1, "error": None, "batch": 4, "batch_ms": 812,
          "input_rate": 8333.0, "processed_rate": 21000.0, "rows": 9000, "lag_events": 0,
-         "lag_s": None, "state_rows": 5, "state_bytes": 2048, "counts": {"bad": 3, "x": "y"}}
+         "lag_s": None, "state_rows": 5, "state_bytes": 2048,
+         "counts": {"malformed": 3, "bad": 3, "x": "y"}}
 
 
 def test_the_status_file_becomes_a_list_of_stages() -> None:
@@ -20,7 +21,8 @@ def test_the_status_file_becomes_a_list_of_stages() -> None:
     (stage,) = result["stages"]
     assert (stage["name"], stage["state"], stage["lag_events"]) == ("sift", "running", 0)
     assert stage["lag_s"] is None
-    assert stage["counts"] == {"bad": 3}
+    assert stage["counts"] == {"malformed": 3, "bad": 3}
+    assert stage["counted"] == [("malformed", 3)]
     assert (result["old"], result["why"]) == (False, "")
     assert stages_from(b'{"at": 0, "stages": {}}', 121_000)["old"]
 

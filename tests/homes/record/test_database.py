@@ -126,8 +126,8 @@ def test_a_repeated_batch_changes_nothing(database: Database, url: str) -> None:
 
 def test_a_duplicate_reading_is_stored_once(database: Database, url: str) -> None:
     twice = [activity(1), activity(2), activity(1)]
-    assert store(database, *twice) == StoreResult(rows=3, repeats=1)
-    assert store(database, activity(2), activity(3), first=3) == StoreResult(rows=2, repeats=1)
+    assert store(database, *twice) == StoreResult(rows=3, duplicates=1)
+    assert store(database, activity(2), activity(3), first=3) == StoreResult(rows=2, duplicates=1)
     assert count(url, "activity") == 3
     assert query(url, "SELECT home, readings FROM home_hours") == [
         ("h000001", 1.0),
@@ -135,18 +135,18 @@ def test_a_duplicate_reading_is_stored_once(database: Database, url: str) -> Non
         ("h000003", 1.0),
     ]
     alerts = as_tables(alerts=[alert(1), alert(1)])
-    assert database.store(alerts, reached(alerts)).repeats == 1
+    assert database.store(alerts, reached(alerts)).duplicates == 1
     assert count(url, "alerts") == 1
 
 
-def test_late_readings_are_stored_and_counted(database: Database, url: str) -> None:
+def test_readings_behind_the_watermark_are_stored_and_counted(database: Database, url: str) -> None:
     on_time = sums.DELAY_MS // MINUTE_MS
     assert (
-        store(database, activity(0, 60), activity(0, 0)).late == 0
-    )  # the first readings are never late
-    late, prompt = activity(0, 60 - on_time - 1), activity(0, 60 - on_time)
-    assert store(database, late, prompt, first=2) == StoreResult(rows=2, late=1)
-    assert store(database, activity(1, 1), first=4).late == 1
+        store(database, activity(0, 60), activity(0, 0)).behind_watermark == 0
+    )  # the first readings are never behind it
+    behind, prompt = activity(0, 60 - on_time - 1), activity(0, 60 - on_time)
+    assert store(database, behind, prompt, first=2) == StoreResult(rows=2, behind_watermark=1)
+    assert store(database, activity(1, 1), first=4).behind_watermark == 1
     rows = query(url, "SELECT minute, readings, late FROM minutes")
     after = [((minute - START_MS) // MINUTE_MS, *rest) for minute, *rest in rows]  # type: ignore[operator]
     assert after == [(0, 1, 0), (1, 1, 1), (49, 1, 1), (50, 1, 0), (60, 1, 0)]

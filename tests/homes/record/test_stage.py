@@ -83,13 +83,13 @@ def test_both_hubs_are_recorded_once_also_without_a_checkpoint(
     send(namespace, ALERTS_HUB, [as_event(alert(3)), as_event(alert(4))])
 
     first = run(spark, namespace, tmp_path, "checkpoint").recorded
-    assert (first.rows, first.unreadable, first.repeats) == (92, 2, 0)
+    assert (first.rows, first.unreadable, first.duplicates) == (92, 2, 0)
     assert 0 < first.delay_p50_ms <= first.delay_p99_ms
 
     send(namespace, ACTIVITY_HUB, [as_event(activity(0, 20)), as_event(activity(0, 0))])
     # Spark has lost its memory, and brings everything again: the positions know it all.
     second = run(spark, namespace, tmp_path, "another").recorded
-    assert (second.rows, second.repeats, second.known) == (2, 1, 92)
+    assert (second.rows, second.duplicates, second.known) == (2, 1, 92)
 
     stored = in_database(tmp_path, ACTIVITY_HUB)
     expected = {(each.reading.home, each.reading.at) for each in [*activities, activity(0, 20)]}

@@ -147,7 +147,7 @@ def sift_all(
 
 def total(parts: Iterable[sift.Counts]) -> sift.Counts:
     """The counts of several batches together."""
-    names = ("seen", "kept", "dropped", "repeated", "bad", "late")
+    names = ("readings", "activities", "dropped", "duplicates", "malformed", "late")
     sums, reasons, kinds = Counter[str](), Counter[str](), Counter[str]()
     for part in parts:
         sums.update({name: getattr(part, name) for name in names})
@@ -222,7 +222,7 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     counted = total([first, second])
     assert counted.kinds == {kind: counts[reading_series(kind)] for kind in schema.KINDS}
     assert counted.late == counts[series("homes_late_readings_total")]
-    assert counted.late + len(fresh) + len(traced) == counted.seen - counted.bad
+    assert counted.late + len(fresh) + len(traced) == counted.readings - counted.malformed
 
     good, bad = expected(event.body for event in [*sent, clock_wrong, *traced])
     identities = {activity.reading.identity: activity for activity in good}
@@ -242,15 +242,18 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     )
     assert reasons == counted.reasons
     assert reasons["bad-time"] == 1
-    assert counted.kept == len(identities)
-    assert counted.repeated == len(good) - len(identities) > 0
-    assert counted.bad == len(bad) > 1
-    assert counted.seen == len(sent) + 1 + len(fresh) + len(traced)
+    assert counted.activities == len(identities)
+    assert counted.duplicates == len(good) - len(identities) > 0
+    assert counted.malformed == len(bad) > 1
+    assert counted.readings == len(sent) + 1 + len(fresh) + len(traced)
     traces = {event.body: event.properties for event in activities if event.properties}
     kept = [encode_activity(each) for each in expected(event.body for event in traced)[0]]
     both = dict.fromkeys((TRACEPARENT, DIAGNOSTIC_ID), CONTEXT)
     assert traces == {kept[0]: both, kept[1]: both | {TRACESTATE: "a=b"}, kept[2]: both}
-    assert counted.dropped == counted.seen - counted.kept - counted.bad - counted.repeated
+    assert (
+        counted.dropped
+        == counted.readings - counted.activities - counted.malformed - counted.duplicates
+    )
 
 
 def traced_events() -> list[Event]:

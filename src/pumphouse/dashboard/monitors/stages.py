@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pumphouse.dashboard.views.table import TableColumn
+from pumphouse.homes.stage_counts import defined_counts
 
 STALE_S = 120.0  # an older status file is no longer updated
 STATUS_BYTES_MAX = 1 << 20
@@ -51,7 +52,12 @@ STAGE_COLUMNS = (
         "shows the lag when the last batch was planned.",
     ),
     TableColumn("memory", "Memory", "Rows that the query keeps between batches, and their size."),
-    TableColumn("counts", "Counted", "Further counters, such as invalid records.", numeric=False),
+    TableColumn(
+        "counts",
+        "Counted",
+        "Numbers of the stage: of its last batch for sift, since its start for record.",
+        numeric=False,
+    ),
     TableColumn("restarts", "Restarts", "Number of restarts."),
 )
 
@@ -107,6 +113,7 @@ def stage_from(name: str, fields: dict[str, Any], received: Mapping[str, int]) -
         if isinstance(counts, dict)
         else {}
     )
+    stage["counted"] = defined_counts(name, stage["counts"])
     return stage
 
 

@@ -45,6 +45,7 @@ from pumphouse.dashboard.views.homes import homes_vocabulary
 from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS
 from pumphouse.dashboard.views.table import columns_json
 from pumphouse.errors import PortTaken, PumphouseError
+from pumphouse.homes.stage_counts import stage_counts_json
 from pumphouse.logs import RepeatedFailures, line
 
 HOST = "127.0.0.1"
@@ -267,7 +268,8 @@ class Dashboard:
             "write": options.write,
             "stages": options.status is not None,
             "words": vocabulary()
-            | {"stage_columns": columns_json(STAGE_COLUMNS), "changes": CHANGE_MEANINGS},
+            | {"stage_columns": columns_json(STAGE_COLUMNS), "stage_counts": stage_counts_json()}
+            | {"changes": CHANGE_MEANINGS},
         }
 
 

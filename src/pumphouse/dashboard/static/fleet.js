@@ -11,7 +11,7 @@ const cards = new Map();
 export function enter(about, onState) {
   if (!words) {
     words = about.words;
-    stages = new StagesTable(words.stage_columns);
+    stages = new StagesTable(words.stage_columns, words.stage_counts);
     faults.build(about);
   }
   stream = new Stream("/stream/fleet", { history: showHistory, fleet: show }, onState);

@@ -32,18 +32,21 @@ export const STAGE_CELLS = {
     return `${number(stage.state_rows)} rows, ${bytes(stage.state_bytes)}`;
   },
   counts: (stage) => {
-    const texts = Object.entries(stage.counts).map(
-      ([name, count]) => `${name.replaceAll("_", " ")} ${number(count)}`,
-    );
+    const texts = stage.counted.map(([title, count]) => `${title} ${number(count)}`);
     return texts.join(", ") || DASH;
   },
   restarts: (stage) => number(stage.restarts),
 };
 
 export class StagesTable {
-  constructor(columns) {
+  constructor(columns, counts) {
     this.table = new Table(columns, STAGE_CELLS, { rowHeader: "name" });
-    find("stages-meaning").replaceChildren(...columnMeanings(columns));
+    find("stages-meaning").replaceChildren(
+      ...columnMeanings(columns),
+      ...columnMeanings(
+        counts.map((count) => ({ ...count, title: `${count.stage}: ${count.title}` })),
+      ),
+    );
     find("stages").className = "stackable";
     find("stages").replaceChildren(this.table.head(), this.table.body);
   }

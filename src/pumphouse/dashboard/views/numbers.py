@@ -41,7 +41,7 @@ NUMBERS: Final = (
     PageNumber(
         "readings_per_s",
         "Readings",
-        "Events per second that the hub sensors received, with duplicates and invalid ones, over "
+        "Events per second that the hub sensors received, with duplicates and malformed ones, over "
         "ten updates of the page (by default ten seconds).",
         HUB_SENSORS,
     ),

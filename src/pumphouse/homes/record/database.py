@@ -56,8 +56,8 @@ class StoreResult:
     """The rows of a batch, in numbers."""
 
     rows: int = 0  # after the stored positions
-    repeats: int = 0  # of these, duplicates of stored rows, which are not stored
-    late: int = 0  # of these, before the watermark
+    duplicates: int = 0  # of these, rows that are stored already, and not stored a second time
+    behind_watermark: int = 0  # of these, stored activities before the watermark
     stored: StoredRows = NO_ROWS  # only if the database reads them back
 
 
@@ -115,8 +115,8 @@ class Database:
             self._connection.run_many(STORE_TRACE, list(traces.items()))
         return StoreResult(
             sum(result.rows for result in results),
-            sum(result.repeats for result in results),
-            sum(result.late for result in results),
+            sum(result.duplicates for result in results),
+            sum(result.behind_watermark for result in results),
             self._read_back([hub for hub, rows in new.items() if rows.num_rows]),
         )
 
@@ -143,13 +143,13 @@ class Database:
         names = ", ".join(table.columns)
         insert = f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {table.staged}"
         added = self._connection.run(insert)
-        late = self._add_to_sums(table, rows) if table is ACTIVITY else 0
+        behind = self._add_to_sums(table, rows) if table is ACTIVITY else 0
         if table is ALERTS:
             self._connection.run(set_recorded(table.staged, at_ms))
-        return StoreResult(rows.num_rows, rows.num_rows - added, late)
+        return StoreResult(rows.num_rows, rows.num_rows - added, behind)
 
     def _add_to_sums(self, table: Table, rows: pa.Table) -> int:
-        """Add the staged rows to the sums; returns the number of late rows."""
+        """Add the staged rows to the sums; returns the number of rows behind the watermark."""
         newest_rows = self._connection.query(f"SELECT at FROM newest WHERE hub = '{table.name}'")
         newest_ms = newest_rows[0][0] if newest_rows else None
         watermark_ms = sums.watermark(newest_ms)
@@ -157,12 +157,12 @@ class Database:
             self._connection.run(sums.add_rows(sum_table, table.staged, watermark_ms, self._kinds))
         self._connection.run(add_to_sensor_minutes(table.staged))
         self._connection.run(set_sensor_values(table.staged))
-        late_rows = self._connection.query(
+        behind = self._connection.query(
             f"SELECT count(*) FROM {table.staged} WHERE at < {watermark_ms}"
         )
         at = max(newest_ms or 0, pc.max(rows["at"]).as_py())
         self._connection.run_many(STORE_NEWEST, [(table.name, at)])
-        return int(late_rows[0][0])
+        return int(behind[0][0])
 
     def _store_positions(self, before: Positions, after: Positions) -> None:
         changed = [

@@ -88,14 +88,14 @@ class RecordSettings:
 class Recorded:
     """The totals since the start; delays are of the last batch with rows.
 
-    The fields are keys of status.json.
+    The fields are keys of status.json; stage_counts.py defines each number.
     """
 
-    rows: int = 0  # new rows
-    repeats: int = 0
-    late: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    behind_watermark: int = 0
     unreadable: int = 0
-    known: int = 0  # rows that were stored before; if there are many, the hub was created again
+    known: int = 0
     delay_p50_ms: float = 0.0
     delay_p99_ms: float = 0.0
 
@@ -241,7 +241,7 @@ class Recorder:
         database = self._opened_database()
         if database is not None:
             stored = database.store(hubs, reached, now_ms(self._clock), traces)
-            result = Recorded(stored.rows, stored.repeats, stored.late)
+            result = Recorded(stored.rows, stored.duplicates, stored.behind_watermark)
             if self._metrics is not None:  # at once: the archive may fail
                 self._metrics.record(stored.stored, now_ms(self._clock))
             if stored.stored.traced and is_tracing():
@@ -342,8 +342,8 @@ def added(
     """The totals after a batch."""
     return Recorded(
         before.rows + batch.rows,
-        before.repeats + batch.repeats,
-        before.late + batch.late,
+        before.duplicates + batch.duplicates,
+        before.behind_watermark + batch.behind_watermark,
         before.unreadable + unreadable,
         before.known + batch.known,
         *delays,

@@ -5,11 +5,14 @@ sums. So the sums are correct after every batch and after every crash: a count o
 same numbers.
 
 Event time counts, not the time of arrival. The watermark is DELAY_MS before the newest reading. The
-sums of a minute before the watermark rarely change. A reading before the watermark is counted as
-late, and still included in the sums. (Spark's own windows would drop it.)
+sums of a minute before the watermark rarely change. An activity before the watermark is counted,
+and still included in the sums. (Spark's own windows would drop it.)
 
-    staged rows -> add_rows -> minutes, home_hours      newest reading -> watermark -> late
+    staged rows -> add_rows -> minutes, home_hours      newest reading -> watermark -> behind it
                    ^^^^^^^^ this module                                   ^^^^^^^^^ and this
+
+Queries of users name the columns, so two of them keep their first name: `readings` counts
+activities, and `late` those behind the watermark. What `sift` counts as late is something else.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds, Range, Threshold
 from pumphouse.homes.schema import HOUR_MS, MINUTE_MS
 
-DELAY_MS: Final = 10 * MINUTE_MS  # a reading this much older than the newest is late
+DELAY_MS: Final = 10 * MINUTE_MS  # behind the newest reading: the watermark
 
-LATE: Final = "late"
+LATE: Final = "late"  # the column of the activities behind the watermark
 
 
 def measures(kinds: Kinds) -> dict[str, str]:
@@ -95,5 +98,5 @@ def start_of(time: str, span_ms: int) -> str:
 
 
 def watermark(newest_ms: int | None, delay_ms: int = DELAY_MS) -> int:
-    """Readings before this time are late; 0 before the first reading."""
+    """Readings before this time are behind the watermark; 0 before the first reading."""
     return 0 if newest_ms is None else max(0, newest_ms - delay_ms)

@@ -26,7 +26,7 @@ class SiftMetrics:
             if kind in self._readings:
                 self._readings[kind].add(count)
         self._late.add(counts.late)
-        self._malformed.add(counts.bad)
+        self._malformed.add(counts.malformed)
 
     def close(self) -> None:
         close_series(*self._readings.values(), self._late, self._malformed)

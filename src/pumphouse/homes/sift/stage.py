@@ -79,16 +79,16 @@ class SiftSettings:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The readings of a batch by outcome: seen = kept + dropped + repeated + bad.
+    """The readings of a batch by outcome: the sum of activities, dropped, duplicates, malformed.
 
-    The fields are keys of status.json.
+    The fields are keys of status.json; stage_counts.py defines each number.
     """
 
-    seen: int
-    kept: int
+    readings: int
+    activities: int
     dropped: int
-    repeated: int
-    bad: int
+    duplicates: int
+    malformed: int
     late: int
     reasons: Mapping[str, int]
     kinds: Mapping[str, int] = field(default_factory=dict)  # valid ones, by kind of sensor
@@ -158,8 +158,8 @@ def validated_metrics(kinds: Kinds) -> list[Any]:
     late = f.col("valid") & f.col("late")
     valid_of = {name: f.col("valid") & (f.col("sensor") == name) for name in kinds.names}
     by_kind = [count_of(condition, KIND + name) for name, condition in valid_of.items()]
-    seen = f.count(f.lit(1)).alias("seen")
-    return [seen, count_of(dropped, "dropped"), count_of(late, "late"), *by_kind]
+    readings = f.count(f.lit(1)).alias("readings")
+    return [readings, count_of(dropped, "dropped"), count_of(late, "late"), *by_kind]
 
 
 def delivered_metrics(kinds: Kinds) -> list[Any]:
@@ -182,11 +182,11 @@ def counts(progress: Any) -> Counts:
     )
     reasons = {name: delivered[name] for name in ALL_REASONS if delivered.get(name)}
     return Counts(
-        seen=validated.get("seen", 0),
-        kept=delivered.get(KEPT, 0),
+        readings=validated.get("readings", 0),
+        activities=delivered.get(KEPT, 0),
         dropped=validated.get("dropped", 0) + delivered.get(DROPPED, 0),
-        repeated=delivered.get(REPEATED, 0),
-        bad=sum(reasons.values()),
+        duplicates=delivered.get(REPEATED, 0),
+        malformed=sum(reasons.values()),
         late=validated.get("late", 0) + delivered.get("late", 0),
         reasons=reasons,
         kinds=dict.fromkeys(KINDS, 0) | counts_by_kind(validated, delivered),
