@@ -50,7 +50,7 @@ from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore, SupportsInitialise
 from pumphouse.leases.strategies import Strategy, choose_strategy
 from pumphouse.processor import reporting
-from pumphouse.processor.checks.access import readable_partitions
+from pumphouse.processor.checks.opening import open_hub, open_store
 from pumphouse.processor.checks.permanent import PermanentFailures
 from pumphouse.processor.cycle import CLOSE, WRITE_MEMBER, Cycle, CycleReport, names
 from pumphouse.processor.handling.cancellation import OwnedTasks, is_cancelled
@@ -175,10 +175,9 @@ class Engine:
         self.reporter.recorder = recorder_of(self.name, self.clock)
         self.store = self.reporter.recorder.metered(self._plain_store)
         async with AsyncExitStack() as undo:
-            await undo.enter_async_context(self.store)
+            await open_store(undo, self.store)
             self.client = self._connect() if callable(self._connect) else open_client(self._connect)
-            await undo.enter_async_context(self.client)
-            partitions = await readable_partitions(self.client, self._group_name)
+            partitions = await open_hub(undo, self.client, self._group_name)
             self.group = Group(self.client.namespace, self.client.hub, self._group_name)
             self.leases = LeaseTable(
                 self.store, self.group, self.options, self.clock, self, self.reporter

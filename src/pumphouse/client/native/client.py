@@ -97,7 +97,11 @@ class NativeClient(HubClient):
     # -- opening and closing ----------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        await self.connection.connect(self._first_retry)
+        try:
+            await self.connection.connect(self._first_retry)
+        except asyncio.CancelledError:
+            await self.connection.close()  # otherwise the attempts would continue
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:

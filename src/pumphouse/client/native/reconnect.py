@@ -32,6 +32,7 @@ from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.client")
 
+TODO = "check the address and that the hub is running; further attempts follow"
 CBS, MANAGEMENT = "$cbs", "$management"
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class ReconnectingConnection:
         self._current: AuthorizedConnection | None = None
         self._connecting: asyncio.Task[AuthorizedConnection] | None = None
         self._closed = asyncio.Event()
+        self._has_opened = False
 
     def __repr__(self) -> str:
         state = "closed" if self._closed.is_set() else "up" if self.current is not None else "down"
@@ -157,12 +159,14 @@ class ReconnectingConnection:
         failures = 0
         while True:
             try:
-                return await self.connect_once()
+                authorized = await self.connect_once()
+                self.log_opened(failures)
+                return authorized
             except PumphouseError as failed:
                 failures += 1
                 if (error := failure_to_raise(failed, failures, retry)) is not None:
                     raise error from failed
-                self.log_retry("connect_failed", failures, failed)
+                self.log_failed_attempt(failures, failed)
             await self.settings.options.clock.sleep(
                 delay_s(failures, retry, self.settings.options.rng)
             )
@@ -174,8 +178,23 @@ class ReconnectingConnection:
         if self._current is not None:
             await self._current.close()
         self._current = await AuthorizedConnection.open(self.settings, self._context)
-        log.debug("%s", line("connection_opened", address=self.settings.route.address))
         return self._current
+
+    def log_opened(self, failures: int) -> None:
+        """INFO if warnings have been logged about this connection."""
+        level = logging.INFO if failures and not self._has_opened else logging.DEBUG
+        self._has_opened = True
+        address = self.settings.route.address
+        log.log(level, "%s", line("connection_opened", address=address, failures=failures or None))
+
+    def log_failed_attempt(self, failures: int, failed: PumphouseError) -> None:
+        """A warning for the first attempt of a client: whoever waits for it has no error yet."""
+        if self._has_opened or failures > 1:
+            self.log_retry("connect_failed", failures, failed)
+            return
+        address, todo = self.settings.route.address, TODO
+        fields = {"address": address, "failures": failures, "cause": failed, "todo": todo}
+        log.warning("%s", line("connect_failed", **fields))
 
     async def run_with_retries(
         self,
