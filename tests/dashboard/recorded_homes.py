@@ -95,6 +95,10 @@ class RecordedHomes:
         with sqlite3.connect(self.path) as database:
             return database.execute(query, values).fetchall()
 
+    def change(self, statement: str, *values: Any) -> None:
+        with sqlite3.connect(self.path) as database:
+            database.execute(statement, values)
+
     async def events(self, hub: str) -> list[Event]:
         """All events of a hub."""
         collected: list[Event] = []

@@ -33,7 +33,10 @@ from tests.dashboard.recorded_homes import RecordedHomes, alert, reading
 DOCS = Path(__file__).parents[2] / "docs" / "dashboard.md"
 DAY_MS = 86_400_000
 # What depends on the moment of a message.
-MOMENTARY = ("at", "sensor_to_page", "readings_per_s", "activities_per_s", "behind_s", "alerts")
+MOMENTARY = (
+    "at", "sensor_to_page", "sensor_to_alert", "readings_per_s", "activities_per_s", "behind_s",
+    "alerts",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -112,6 +115,46 @@ async def test_the_numbers_agree_with_the_hubs_and_the_database(
     assert data["invalid"] == 0
     assert data["trouble"] == data["records_trouble"] == ""
     assert now <= data["at"]
+
+
+async def test_the_delay_of_alerts_is_that_of_the_hub(
+    hub: EmbeddedHub, store: str, homes: RecordedHomes
+) -> None:
+    """From the readings to the alerts in the hub, whether they are recorded or not."""
+    now = now_ms()
+    late = alert(9, now - 3 * DAY_MS)
+    await homes.send(alert(1, now - 1000), alert(2, now - 2500), recorded=False)
+    await homes.send(late, alert(3, now - 400), recorded=False)
+    await homes.send(alert(1, now - 1000), recorded=False)  # sift has sent it twice
+    async with page_with(hub, store, homes) as page:
+        data = await numbers(page, lambda data: data["alerts_open"] == 4)
+    first_of: dict[str, int] = {}
+    for event in await homes.events(ALERTS_HUB):
+        sent = json.loads(event.body)
+        assert event.enqueued_ms is not None
+        first_of.setdefault(sent["id"], event.enqueued_ms - sent["at"])
+    delays = [round(delay / 1000, 2) for delay in sorted(first_of.values())]
+    assert data["sensor_to_alert"] == {"alerts": 4, "p50_s": delays[1], "p99_s": delays[3]}
+    assert delays[3] >= 3 * DAY_MS / 1000, "a late reading makes its alert late"
+
+
+async def test_the_delay_of_recorded_alerts_is_that_of_the_database(
+    hub: EmbeddedHub, store: str, homes: RecordedHomes
+) -> None:
+    now = now_ms()
+    await homes.send(alert(1, now - 1000), alert(2, now - 2500), recorded=True)
+    homes.change("UPDATE alerts SET enqueued = at + ? WHERE home = ?", 1500, "h000001")
+    homes.change("UPDATE alerts SET enqueued = at + ? WHERE home = ?", 2250, "h000002")
+    await homes.send(alert(3, now - 9 * 60_000), recorded=True)
+    homes.change("UPDATE alerts SET enqueued = at + ? WHERE home = ?", 700, "h000003")
+    async with page_with(hub, store, homes) as page:
+        data = await numbers(page, lambda data: data["alerts_open"] == 3)
+    delays = homes.query(
+        "SELECT (enqueued - at) / 1000.0 FROM alerts WHERE enqueued > ? ORDER BY 1",
+        data["at"] - 5 * MINUTE_MS,
+    )
+    assert delays == [(1.5,), (2.25,)]
+    assert data["sensor_to_alert"] == {"alerts": 2, "p50_s": 1.5, "p99_s": 2.25}
 
 
 async def test_rates_are_those_of_their_hubs(

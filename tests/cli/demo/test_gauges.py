@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pumphouse.cli.demo.gauges import Gauge, Stage, read_stages, stages_of
+from pumphouse.dashboard.views.alert_delays import AlertDelays
 
 
 def test_a_gauge_as_a_line() -> None:
@@ -16,10 +18,12 @@ def test_a_gauge_as_a_line() -> None:
     counts = {"sensors": 100_000, "activity": 1000, "alerts": 7}
     gauge = Gauge(75.0, 100_000, 8350.0, counts, stages_of({"stages": status}))
     assert str(gauge) == (
-        "    75 s   100,000 homes   readings  8,350/s   sift lag 1,200   record lag 101"
-        "   watch waiting   alerts 7"
+        "    75 s   100,000 homes   readings  8,350/s   alerts 7   sift lag 1,200   record lag 101"
+        "   watch waiting"
     )
     assert gauge.lag == 1200
+    delays = AlertDelays(alerts=7, p50_s=2.14, p99_s=3.4)
+    assert "   alerts 7 (p50 2.1 s, p99 3.4 s)   sift" in str(replace(gauge, delays=delays))
     assert "Spark is starting" in str(Gauge(1.0, 10, 0.0, {}, ()))
 
 

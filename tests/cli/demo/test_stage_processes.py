@@ -16,6 +16,7 @@ from pumphouse.cli.demo.gauges import Gauge, Stage
 from pumphouse.cli.demo.stage_processes import COUNTED_HUBS, StageProcesses, open_stage_processes
 from pumphouse.cli.demo.stages import DemoPlan
 from pumphouse.client.factory import open_client
+from pumphouse.dashboard.views.alert_delays import AlertDelays
 from pumphouse.errors import PumphouseError
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
@@ -88,6 +89,14 @@ async def test_the_lag_is_the_difference_of_hub_and_stage(
     gauge = await next_gauge(stage_processes)
     assert gauge.lag == 30
     assert gauge.counts == {"sensors": 50, "activity": 0, "alerts": 0}
+
+
+async def test_a_gauge_has_the_delays_of_that_moment(stage_processes: StageProcesses) -> None:
+    delays = AlertDelays()
+    stage_processes.read_delays = lambda: delays
+    assert (await next_gauge(stage_processes)).delays == AlertDelays()
+    delays = AlertDelays(3, 1.5, 2.5)
+    assert (await next_gauge(stage_processes)).delays == AlertDelays(3, 1.5, 2.5)
 
 
 async def test_an_unresponsive_hub_keeps_its_count(

@@ -192,7 +192,9 @@ async def run_demo(plan: DemoPlan, settings: PageSettings, minutes: float | None
                     metrics.page = page
                     report(f"metrics    {metrics}")
                 stage_processes = await stack.enter_async_context(
-                    open_stage_processes(plan, connection, report, report.since_s)
+                    open_stage_processes(
+                        plan, connection, report, report.since_s, page.alert_delays
+                    )
                 )
                 report(f"page       {page.url}   (Ctrl-C stops everything)")
                 show = lines() if not sys.stdout.isatty() else one_line()

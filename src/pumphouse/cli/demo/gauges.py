@@ -1,7 +1,7 @@
 """The figures that the demonstration prints to the terminal, as one line.
 
-hub properties, status.json -> Gauge -> line
-                               ^^^^^ this module
+hub properties, status.json, delays of the page -> Gauge -> line
+                                                   ^^^^^ this module
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pumphouse.client.base import HubClient
+from pumphouse.dashboard.views.alert_delays import NO_ALERTS, AlertDelays
 from pumphouse.homes.schema import ALERTS_HUB
 
 STATUS_BYTES_MAX = 1 << 20
@@ -43,6 +44,7 @@ class Gauge:
     rate: float  # readings per second since the previous gauge
     counts: Mapping[str, int]  # events received so far, by hub
     stages: tuple[Stage, ...]
+    delays: AlertDelays = NO_ALERTS  # of recent alerts, from the sensor to the hub
 
     @property
     def lag(self) -> int | None:
@@ -51,8 +53,14 @@ class Gauge:
 
     def __str__(self) -> str:
         parts = [f"{self.at_s:>6.0f} s", f"{self.homes:,} homes", f"readings {self.rate:>6,.0f}/s"]
+        # Before the stages: a narrow terminal cuts the end of the line.
+        parts += [f"alerts {self.counts.get(ALERTS_HUB, 0):,}{self._delays_text()}"]
         parts += [self._stage_text(stage) for stage in self.stages] or ["Spark is starting"]
-        return "   ".join([*parts, f"alerts {self.counts.get(ALERTS_HUB, 0):,}"])
+        return "   ".join(parts)
+
+    def _delays_text(self) -> str:
+        p50_s, p99_s = self.delays.p50_s, self.delays.p99_s
+        return "" if p50_s is None else f" (p50 {p50_s:.1f} s, p99 {p99_s:.1f} s)"
 
     def _stage_text(self, stage: Stage) -> str:
         lag = stage.lag(self.counts)

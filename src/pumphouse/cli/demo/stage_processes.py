@@ -19,6 +19,7 @@ from pumphouse.cli.demo.processes import DemoProcess
 from pumphouse.cli.demo.stages import DemoPlan
 from pumphouse.client.base import HubClient
 from pumphouse.client.factory import open_client
+from pumphouse.dashboard.views.alert_delays import AlertDelays
 from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, SENSORS_HUB
 
@@ -29,18 +30,23 @@ RESPONSE_S = 2.0  # for a hub to return its counts
 SAMPLES_MAX = 600
 
 Report = Callable[[str], None]
+ReadDelays = Callable[[], AlertDelays]
 
 
 @asynccontextmanager
 async def open_stage_processes(
-    plan: DemoPlan, connection: str, report: Report, now_s: Callable[[], float]
+    plan: DemoPlan,
+    connection: str,
+    report: Report,
+    now_s: Callable[[], float],
+    read_delays: ReadDelays = AlertDelays,
 ) -> AsyncIterator[StageProcesses]:
     async with AsyncExitStack() as stack:
         clients = {
             hub: await stack.enter_async_context(open_client(connection, hub))
             for hub in COUNTED_HUBS
         }
-        stage_processes = StageProcesses(plan, connection, report, now_s, clients)
+        stage_processes = StageProcesses(plan, connection, report, now_s, clients, read_delays)
         stack.push_async_callback(stage_processes.stop)
         await stage_processes.start()
         yield stage_processes
@@ -56,9 +62,10 @@ class StageProcesses:
         report: Report,
         now_s: Callable[[], float],
         clients: Mapping[str, HubClient],
+        read_delays: ReadDelays = AlertDelays,
     ) -> None:
         self.plan, self.connection, self.clients = plan, connection, clients
-        self.report, self.now_s = report, now_s
+        self.report, self.now_s, self.read_delays = report, now_s, read_delays
         self.homes = plan.homes
         self.measuring_since_s = 0.0  # when the homes last changed or the lag was last unknown
         self.counts: dict[str, int] = {}
@@ -101,7 +108,8 @@ class StageProcesses:
             sent, elapsed_s = self.counts.get(SENSORS_HUB, 0) - before, self.now_s() - at_s
             at_s += elapsed_s
             stage_list = read_stages(self.plan.status)
-            gauge = Gauge(at_s, self.homes, sent / elapsed_s, dict(self.counts), stage_list)
+            rate, counts = sent / elapsed_s, dict(self.counts)
+            gauge = Gauge(at_s, self.homes, rate, counts, stage_list, self.read_delays())
             yield gauge
             await self.keep_pace(gauge)
 

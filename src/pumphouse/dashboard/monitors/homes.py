@@ -24,6 +24,7 @@ from pumphouse.dashboard.monitors.readiness import Source
 from pumphouse.dashboard.monitors.records import Past, RecordsMonitor
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import HomesFeed
+from pumphouse.dashboard.views.alert_delays import AlertDelays, alert_delays
 from pumphouse.dashboard.views.alerts import ALERTS_MAX, NEW, AlertHistory
 from pumphouse.dashboard.views.columns import is_home, read_columns
 from pumphouse.dashboard.views.delays import FRESH_MS, Delays
@@ -252,6 +253,10 @@ class HomesMonitor:
             else:
                 self.add_alert(alert, NEW, event.enqueued_ms)
 
+    def alert_delays(self) -> AlertDelays:
+        """The delays of recent alerts, from the sensor to the hub."""
+        return alert_delays(self.alerts.all(), now_ms(self.clock))
+
     def received(self) -> dict[str, int]:
         """The number of events that each hub has received, if it was read already."""
         totals = {hub: meter.total for hub, meter in self.meters.items()}
@@ -269,7 +274,7 @@ class HomesMonitor:
             yield self.records.source()
 
     def to_json(self) -> dict[str, Any]:
-        """Homes heard, rates, delay and errors; views/numbers.py defines the numbers."""
+        """Homes heard, rates, delays and errors; views/numbers.py defines the numbers."""
         at_ms = now_ms(self.clock)
         behind_ms = max(self._behind_ms.values(), default=0)
         rates = {hub: meter.rate for hub, meter in self.meters.items()}
@@ -279,6 +284,7 @@ class HomesMonitor:
             "readings_per_s": rounded(rates[SENSORS_HUB]),
             "activities_per_s": rounded(rates[ACTIVITY_HUB]),
             "sensor_to_page": self.delays.to_json(at_ms),
+            "sensor_to_alert": self.alert_delays().to_json(),
             "behind_s": round(behind_ms / 1000) if behind_ms > FRESH_MS else 0,
             "trouble": next((text for text in troubles if text), ""),
             "records_trouble": self.records.trouble if self.records is not None else "",

@@ -40,6 +40,7 @@ from pumphouse.dashboard.server.guard import LAUNCH_TOKEN, access_to
 from pumphouse.dashboard.server.protocol import BACKLOG, TimedProtocol
 from pumphouse.dashboard.server.routes import make_app
 from pumphouse.dashboard.server.streams import StageStatus
+from pumphouse.dashboard.views.alert_delays import AlertDelays
 from pumphouse.dashboard.views.fleet import vocabulary
 from pumphouse.dashboard.views.homes import homes_vocabulary
 from pumphouse.dashboard.views.ownership_history import CHANGE_MEANINGS
@@ -104,6 +105,10 @@ class Dashboard:
         """The address to open, with the launch token: it must not be logged."""
         token = self.access.launch_token
         return f"{self.address}?{urlencode({LAUNCH_TOKEN: token})}" if token else self.address
+
+    def alert_delays(self) -> AlertDelays:
+        """The delays of recent alerts, from the sensor to the hub."""
+        return AlertDelays() if self.homes_monitor is None else self.homes_monitor.alert_delays()
 
     # -- starting and stopping --------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // The Homes page: figures, the grid of all homes, one home in detail, alerts, and a chart.
 import { find, make, setText, setClass, keepRows, colour } from "./dom.js";
-import { number, rate, seconds, time, known, DASH } from "./format.js";
+import { number, plural, rate, seconds, time, known, DASH } from "./format.js";
 import { Chart } from "./charts.js";
 import { SERIES } from "./palette.js";
 import { Stream } from "./stream.js";
@@ -159,6 +159,7 @@ function figuresOf(data) {
   return [
     { key: "homes_heard", value: number(data.homes_heard), note: `of ${number(data.size)}` },
     delayFigure(data),
+    alertDelayFigure(data),
     { key: "readings_per_s", value: rate(data.readings_per_s), unit: "/s", note: "in hub sensors" },
     {
       key: "activities_per_s",
@@ -190,6 +191,13 @@ function delayFigure(data) {
   if (!known(total)) return { key, value: DASH, note: "no recent activity" };
   const note = `hub ${seconds(hub)}, page ${seconds(page + network)}`;
   return { key, value: seconds(total + network), note };
+}
+
+function alertDelayFigure(data) {
+  const { alerts, p50_s: median, p99_s: most } = data.sensor_to_alert;
+  const key = "sensor_to_alert";
+  if (!known(median)) return { key, value: DASH, note: "no recent alert" };
+  return { key, value: seconds(median), note: `99 % ${seconds(most)}, ${plural(alerts, "alert")}` };
 }
 
 function showFigures(data) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +117,9 @@ class AlertHistory:
         return sum(shown.alert.at > now_ms - DAY_MS for shown in self._all.values())
 
     # -- lists
+
+    def all(self) -> Iterable[ShownAlert]:
+        return self._all.values()
 
     def of_home(self, home: str) -> list[ShownAlert]:
         """The alerts of a home, newest first."""

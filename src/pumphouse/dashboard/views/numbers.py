@@ -39,6 +39,15 @@ NUMBERS: Final = (
         HUB_ACTIVITY,
     ),
     PageNumber(
+        "sensor_to_alert",
+        "Sensor to alert",
+        "Median time from the reading that raised an alert until the hub alerts received the "
+        "alert, with the time by which 99 % had arrived; of the alerts that the hub received in "
+        "the last five minutes. For an alert without a reading, such as that of a silent sensor, "
+        "the time begins when its condition was met.",
+        DATABASE,
+    ),
+    PageNumber(
         "readings_per_s",
         "Readings",
         "Events per second that the hub sensors received, with duplicates and malformed ones, over "
