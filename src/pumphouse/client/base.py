@@ -82,6 +82,9 @@ class ReaderOptions:
     track_end: bool = False  # keep `Reader.end` up to date: costs some bytes per event
     # A further limit in bytes, which may change while the reader is open.
     bytes_limit: Callable[[], int] | None = field(default=None, compare=False, repr=False)
+    # When a link is replaced, the native reader reads its last event again. If another event has
+    # its number, the hub was re-created: `receive` raises, as for a position that does not exist.
+    detect_recreated: bool = False
 
     def __post_init__(self) -> None:
         if self.prefetch < 1:

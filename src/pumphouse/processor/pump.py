@@ -188,6 +188,7 @@ class Pump:
             host.options.prefetch_bytes,
             host.name,
             bytes_limit=lambda: PROCESS.share(host.options.prefetch_bytes_total),
+            detect_recreated=True,
         )
 
     async def receive(self, deadline_s: float) -> list[Event]:
@@ -224,6 +225,11 @@ class Pump:
             # has moved the checkpoint: see wake_owners in cli/checkpoints.py.
             self._is_moved = evicted.epoch == self._reader_options.epoch
             raise
+        except PumphouseError as error:
+            if not is_unknown_position(error):  # the hub was re-created
+                raise
+            await self._restart()
+            return []
         new = self._continuity.compared(received)
         if new is None:
             await self._restart()

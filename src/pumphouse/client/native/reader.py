@@ -27,6 +27,7 @@ from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.management import request_partition
 from pumphouse.client.native.prefetch import SIZE_GUESS, Bounds, credit_for, guess_size
 from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
+from pumphouse.client.native.recreated import is_same_event, position_of, recreated_error
 from pumphouse.client.positions import partition_end, position_after, position_after_all
 from pumphouse.client.retries import failure_to_raise
 from pumphouse.client.selectors import filter_for
@@ -61,6 +62,7 @@ class NativeReader:
         self._reattaching: asyncio.Task[None] | None = None
         self._failures = 0  # consecutive
         self._attached_at = 0.0  # monotonic time
+        self._repeated: Event | None = None  # the hub sends this event again, before new ones
 
     def __repr__(self) -> str:
         state = "lost" if self._failure else "attached" if self.link else "detached"
@@ -101,7 +103,7 @@ class NativeReader:
         link, _ = await authorized.connection.attach(
             self,
             RECEIVER,
-            source=Source(address=self.address, filter=filter_for(self.next_position())),
+            source=Source(address=self.address, filter=filter_for(self.position_to_attach())),
             target=Target(address="reader"),
             snd_settle_mode=SETTLED,
             rcv_settle_mode=FIRST,
@@ -126,10 +128,17 @@ class NativeReader:
 
     def next_position(self) -> Position:
         """The position after the last event that has arrived."""
-        last = self._last
-        if self._buffer:
-            last = self.decode([self._buffer[-1]])[0]
+        last = self.last_arrived()
         return self.start if last is None else position_after(last)
+
+    def last_arrived(self) -> Event | None:
+        return self.decode([self._buffer[-1]])[0] if self._buffer else self._last
+
+    def position_to_attach(self) -> Position:
+        """The next position; with `detect_recreated` that of the last event."""
+        last = self.last_arrived() if self.options.detect_recreated else None
+        self._repeated = None if last is None or last.sequence is None else last
+        return self.next_position() if self._repeated is None else position_of(self._repeated)
 
     # -- receiving --------------------------------------------------------------------------------
 
@@ -222,12 +231,16 @@ class NativeReader:
         self.on_run([delivery.payload])
 
     def on_run(self, payloads: list[bytes]) -> None:
+        if self._repeated is not None:
+            payloads = self.without_repeated(payloads)
         if self._failure is not None:
             return
         # The hub may still use credit that was withdrawn meanwhile: at most a second full buffer.
         if len(self._buffer) + len(payloads) > 2 * self.options.prefetch:
             self.refuse_excess()
             return
+        if not payloads:
+            return self.top_up()
         sizes = list(map(len, payloads))
         self._size_estimate = guess_size(self._size_estimate, max(sizes))
         total = sum(sizes)
@@ -239,6 +252,18 @@ class NativeReader:
             self.buffer_some(payloads)
         self._wakeup.set()
         self.top_up()
+
+    def without_repeated(self, payloads: list[bytes]) -> list[bytes]:
+        """The first payloads of a new link, without the event that the last link sent."""
+        repeated, self._repeated = self._repeated, None
+        with suppress(RemoteProtocolError):  # `receive` raises it
+            first = self.decode(payloads[:1])[0]
+            if repeated is not None and first.sequence == repeated.sequence:
+                if not is_same_event(repeated, first):
+                    self.release_link()
+                    self.fail(recreated_error(self.address, first))
+                return payloads[1:]
+        return payloads
 
     def refuse_excess(self) -> None:
         """End the reader: the hub does not respect its credit, which bounds the buffer."""
