@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from pumphouse.dashboard.monitors import homes as monitors
 from pumphouse.dashboard.options import HomesFeed
 from pumphouse.dashboard.server.app import Dashboard
+from pumphouse.dashboard.views import alerts
 from pumphouse.dashboard.views.home_states import STATE_WORDS
 from pumphouse.dashboard.views.numbers import NUMBERS
 from pumphouse.homes.record.alert_states import CLOSE
@@ -264,6 +266,43 @@ async def test_the_past_survives_a_new_hub(store: str, tmp_path: Path) -> None:
     await second_hub.stop()
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_numbers_of_alerts_are_lower_bounds_if_there_are_too_many(
+    hub: EmbeddedHub,
+    store: str,
+    homes: RecordedHomes,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: bool,
+) -> None:
+    monkeypatch.setattr(alerts, "ALERTS_MAX", 3)
+    monkeypatch.setattr(monitors, "ALERTS_MAX", 3)
+    now = now_ms()
+    await homes.send(*(alert(home, now - home) for home in range(3)), recorded=recorded)
+    async with page_with(hub, store, homes) as page:
+        data = await complete(page, lambda data: data["alerts_open"] == 3)
+        assert data["at_least"] == []
+        await homes.send(alert(3, now), alert(4, now), recorded=False)
+        data = await complete(page, lambda data: data["at_least"])
+    assert data["at_least"] == ["homes_in_alert", "alerts_open", "alerts_day"]
+    shown = [data[name] for name in data["at_least"]]
+    by_state = dict(zip(STATE_WORDS, data["homes_by_state"], strict=True))
+    assert [*shown, by_state["alert"]] == [3, 3, 3, 3] < [len(await homes.events(ALERTS_HUB))] * 4
+
+
+async def test_a_page_that_does_not_read_all_recorded_alerts_shows_lower_bounds(
+    hub: EmbeddedHub, store: str, homes: RecordedHomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "ALERTS_MAX", 3)
+    monkeypatch.setattr(monitors, "ALERTS_MAX", 3)
+    now = now_ms()
+    await homes.send(*(alert(home, now - home) for home in range(5)), recorded=True)
+    async with page_with(hub, store, homes) as page:
+        data = await complete(page, lambda data: data["alerts_open"])
+    assert data["at_least"] == ["homes_in_alert", "alerts_open", "alerts_day"]
+    assert homes.query("SELECT count(*) FROM alerts") == [(5,)]
+    assert (data["alerts_open"], data["homes_in_alert"]) == (3, 3)
+
+
 async def test_a_database_that_does_not_exist_yet_is_read_later(
     hub: EmbeddedHub, store: str, homes: RecordedHomes
 ) -> None:
@@ -292,4 +331,5 @@ def test_every_number_has_its_data() -> None:
         "utf-8"
     )
     for number in NUMBERS:
-        assert f"data.{number.name}" in script, number.name
+        uses = (f"data.{number.name}", f'(data, "{number.name}")')
+        assert any(use in script for use in uses), number.name

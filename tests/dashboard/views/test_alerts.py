@@ -5,6 +5,7 @@ from __future__ import annotations
 from pumphouse.dashboard.views import home_states as home_states
 from pumphouse.dashboard.views.alerts import ALERTS_MAX, AlertHistory
 from pumphouse.homes.record.alert_states import AlertState
+from pumphouse.homes.schema import DAY_MS
 from tests.dashboard.views.home_bodies import NOW, alert
 
 
@@ -42,3 +43,35 @@ def test_open_alerts_are_counted_and_come_first() -> None:
     assert [shown.alert.at for shown in alerts.newest(3)] == [NOW - 1000, NOW - 2000, NOW]
     assert [shown.state.word for shown in alerts.since(3, 10)] == ["closed"]
     assert alerts.count_last_day(NOW) == 3
+
+
+def test_counts_are_lower_bounds_after_an_alert_was_left_out() -> None:
+    alerts = AlertHistory()
+    for number in range(ALERTS_MAX):
+        alerts.add(alert(1 + number % 7, since=number, at=NOW + number))
+    assert (alerts.lacks_open, alerts.lacks_day(NOW)) == (False, False)
+    left_out = alerts.open_of_home("h000001")
+    assert alerts.add(alert(9)) == ("h000009", "h000001"), "the oldest alert is of home 1"
+    assert alerts.open_of_home("h000001") == left_out - 1
+    assert (alerts.lacks_open, alerts.lacks_day(NOW)) == (True, True)
+    assert not alerts.lacks_day(NOW + DAY_MS), "what was left out is older than a day"
+
+
+def test_closed_alerts_older_than_a_day_are_left_out_first() -> None:
+    """They do not count, so the numbers stay exact."""
+    alerts, closed = AlertHistory(), AlertState(closed_at=NOW, closed_by="Ada")
+    for number in range(ALERTS_MAX):
+        old = alert(number % 7, since=number, at=NOW - DAY_MS - number)
+        alerts.add(old, closed if number % 2 else AlertState())
+    for number in range(ALERTS_MAX // 2):
+        assert len(alerts.add(alert(9, since=number, at=NOW))) == 1
+    assert alerts.open_count == len(alerts) == ALERTS_MAX
+    assert (alerts.lacks_open, alerts.lacks_day(NOW)) == (False, False)
+    assert alerts.open_of_home("h000009") == ALERTS_MAX // 2
+
+
+def test_the_database_may_have_more_alerts_than_the_page_reads() -> None:
+    alerts = AlertHistory()
+    alerts.left_out(NOW)
+    assert alerts.lacks_open
+    assert (alerts.lacks_day(NOW), alerts.lacks_day(NOW + DAY_MS)) == (True, False)

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pumphouse.client.base import HubClient, Reader, ReaderOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, now_ms
@@ -115,7 +117,7 @@ class HomesMonitor:
         """Read the past, or what changed since then; an error is shown and retried."""
         try:
             if not self._past_is_loaded:
-                await self.take_past(await records.load(ALERTS_MAX))
+                await self.take_past(await records.load(ALERTS_MAX + 1))
                 return
             for alert_id, state in (await records.poll()).alerts:
                 self.set_alert_state(alert_id, state)
@@ -132,6 +134,8 @@ class HomesMonitor:
             alert = showable(recorded.alert, latest_ms)
             if alert and not self.add_alert(alert, recorded.state, recorded.enqueued):
                 self.set_alert_state(alert.id, recorded.state)
+        if len(past.alerts) > ALERTS_MAX:
+            self.alerts.left_out(now_ms(self.clock))
         for hub, partitions in past.positions.items():
             for partition, following in partitions.items():
                 position = Position("sequence", str(following), inclusive=True)
@@ -140,10 +144,10 @@ class HomesMonitor:
 
     def add_alert(self, alert: Alert, state: AlertState, enqueued: int | None) -> bool:
         """Add an alert; False if it is a duplicate."""
-        if not self.alerts.add(alert, state, enqueued):
-            return False
-        self.count_open_alerts(alert.home)
-        return True
+        homes = self.alerts.add(alert, state, enqueued)
+        for home in homes:
+            self.count_open_alerts(home)
+        return bool(homes)
 
     def set_alert_state(self, alert_id: str, state: AlertState) -> None:
         if alert := self.alerts.set_state(alert_id, state):
@@ -239,10 +243,9 @@ class HomesMonitor:
         at_ms = now_ms(self.clock)
         columns = read_columns([event.body for event in events], self.feed.kinds)
         self.homes.add(columns, at_ms)
-        enqueued_ms = events[-1].enqueued_ms or at_ms
-        self._behind_ms[partition] = at_ms - enqueued_ms
-        if len(columns):
-            self.delays.add(int(columns.at[-1]), enqueued_ms, at_ms)
+        enqueued_ms = np.array([event.enqueued_ms or at_ms for event in events], np.int64)
+        self._behind_ms[partition] = at_ms - int(enqueued_ms[-1])
+        self.delays.add(columns.at, enqueued_ms[columns.body], at_ms)
 
     def take_alerts(self, partition: str, events: list[Event]) -> None:
         latest_ms = now_ms(self.clock) + CLOCKS_APART_MS

@@ -154,6 +154,11 @@ function troubleText(data) {
   return "";
 }
 
+// A number; "20,000+" if it is a lower bound, because the page does not keep all alerts.
+function counted(data, name) {
+  return `${number(data[name])}${data.at_least.includes(name) ? "+" : ""}`;
+}
+
 // The names are those of views/numbers.py, which has the titles and definitions.
 function figuresOf(data) {
   return [
@@ -169,17 +174,21 @@ function figuresOf(data) {
     },
     {
       key: "homes_in_alert",
-      value: number(data.homes_in_alert),
+      value: counted(data, "homes_in_alert"),
       note: "with an open alert",
       bad: data.homes_in_alert > 0,
     },
     {
       key: "alerts_open",
-      value: number(data.alerts_open),
+      value: counted(data, "alerts_open"),
       note: "not closed",
       bad: data.alerts_open > 0,
     },
-    { key: "alerts_day", value: number(data.alerts_day), note: "open and closed" },
+    {
+      key: "alerts_day",
+      value: counted(data, "alerts_day"),
+      note: "open and closed",
+    },
   ];
 }
 
@@ -243,7 +252,8 @@ function showAlerts(data) {
   alerts = [...data.alerts, ...earlier].sort(byRank).slice(0, ALERTS_MAX);
   alertCard.update(data.alerts);
   find("alerts-empty").hidden = alerts.length > 0;
-  setText(find("alerts-count"), alertsText(data.alerts_open));
+  const open = counted(data, "alerts_open");
+  setText(find("alerts-count"), alertsText(data.alerts_open, open));
   keepRows(find("alerts"), alerts, (alert) => alert.id, buildAlert, updateAlert);
 }
 
@@ -253,10 +263,10 @@ function byRank(a, b) {
   return closed(a) - closed(b) || b.at - a.at || (a.id < b.id ? 1 : -1);
 }
 
-function alertsText(open) {
+function alertsText(open, text) {
   const shown = alerts.filter((alert) => alert.state !== "closed").length;
-  if (open > shown) return `the newest ${number(shown)} of ${number(open)} open`;
-  return alerts.length ? `${number(open)} open` : "";
+  if (open > shown) return `the newest ${number(shown)} of ${text} open`;
+  return alerts.length ? `${text} open` : "";
 }
 
 function buildAlert(alert) {

@@ -1,6 +1,8 @@
 """The history of the newest alerts, without duplicates, and which of them are open.
 
-Alerts of the same incident have the same id, so duplicates are recognised.
+Alerts of the same incident have the same id, so duplicates are recognised. At most ALERTS_MAX are
+kept: closed alerts older than a day are left out first, then the oldest. If one of those was open
+or of the last day, the counts are lower bounds.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pumphouse.homes.schema import DAY_MS, MINUTE_MS, Alert
 
 ALERTS_MAX = 20_000
 PER_HOME_MAX = 20
+TIDY_EVERY = 1_000  # changes between two searches for closed alerts older than a day
 NEW = AlertState()
 
 
@@ -46,6 +49,9 @@ class AlertHistory:
         self._homes: dict[str, deque[str]] = {}
         self._open_of_home: Counter[str] = Counter()
         self.version = 0
+        self._tidied = -TIDY_EVERY  # the version at the last search for old closed alerts
+        self.lacks_open = False  # whether an open alert was left out
+        self._lacks_day_until_ms = 0  # the last day has an alert that was left out, until then
 
     def __len__(self) -> int:
         return len(self._all)
@@ -56,15 +62,23 @@ class AlertHistory:
     def find(self, alert_id: str) -> ShownAlert | None:
         return self._all.get(alert_id)
 
-    def add(self, alert: Alert, state: AlertState = NEW, enqueued: int | None = None) -> bool:
-        """Add an alert; False if it is a duplicate."""
+    def add(
+        self, alert: Alert, state: AlertState = NEW, enqueued: int | None = None
+    ) -> tuple[str, ...]:
+        """Add an alert; returns the homes whose open alerts may have changed, none for a duplicate.
+
+        If there are too many alerts, the oldest are left out.
+        """
         if alert.id in self._all:
-            return False
+            return ()
         self._put(alert, state, enqueued)
         self._homes.setdefault(alert.home, deque(maxlen=PER_HOME_MAX)).append(alert.id)
-        if len(self._all) > ALERTS_MAX:
-            self._drop_oldest()
-        return True
+        return (alert.home, *self._leave_out(alert.at))
+
+    def left_out(self, now_ms: int) -> None:
+        """Note that the database has more alerts than were added."""
+        self.lacks_open = True
+        self._lacks_day_until_ms = now_ms + DAY_MS
 
     def set_state(self, alert_id: str, state: AlertState) -> Alert | None:
         """Set the state of an alert; returns the alert if it changed."""
@@ -85,16 +99,38 @@ class AlertHistory:
         if shown.state.is_open:
             self._open_of_home[shown.alert.home] += change
 
-    def _drop_oldest(self) -> None:
-        alert_id, oldest = self._all.popitem(last=False)
-        self._count_open(oldest, -1)
-        ids = self._homes[oldest.alert.home]
+    def _leave_out(self, newest_ms: int) -> list[str]:
+        """Remove alerts until there are not too many; returns their homes."""
+        if len(self._all) > ALERTS_MAX and self.version - self._tidied >= TIDY_EVERY:
+            self._tidied = self.version
+            for shown in list(self._all.values()):
+                if not shown.state.is_open and shown.alert.at <= newest_ms - DAY_MS:
+                    self._remove(shown)
+        homes = []
+        while len(self._all) > ALERTS_MAX:
+            oldest = next(iter(self._all.values()))
+            self._remove(oldest)
+            self.lacks_open |= oldest.state.is_open
+            until_ms = oldest.alert.at + DAY_MS
+            self._lacks_day_until_ms = max(self._lacks_day_until_ms, until_ms)
+            homes.append(oldest.alert.home)
+        return homes
+
+    def _remove(self, shown: ShownAlert) -> None:
+        alert_id, home = shown.alert.id, shown.alert.home
+        del self._all[alert_id]
+        self._count_open(shown, -1)
+        ids = self._homes[home]
         if alert_id in ids:
             ids.remove(alert_id)
         if not ids:
-            del self._homes[oldest.alert.home]
+            del self._homes[home]
 
     # -- counts
+
+    def lacks_day(self, now_ms: int) -> bool:
+        """Whether an alert of the last day was left out."""
+        return now_ms < self._lacks_day_until_ms
 
     @property
     def open_count(self) -> int:

@@ -10,7 +10,7 @@ fails, each body is decoded and validated on its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class Columns:
     mode: Ints
     battery: Ints
     faults: dict[int, str]  # by row
+    body: Ints  # the number of its body in the batch
     invalid: int = 0  # number of invalid bodies
 
     def __len__(self) -> int:
@@ -54,26 +55,28 @@ def read_columns(bodies: Sequence[bytes], kinds: Kinds = DEFAULT) -> Columns:
         # A body such as `1,2` would become two records of the list.
         if len(records) != len(bodies):
             raise ValueError("not one record per body")
-        return columns(records, 0, kinds)
+        return columns(dict(enumerate(records)), 0, kinds)
     except DECODE_ERRORS:
-        return columns(*decode_each(bodies, kinds), kinds)
+        valid = decode_each(bodies, kinds)
+        return columns(valid, len(bodies) - len(valid), kinds)
 
 
-def decode_each(bodies: Sequence[bytes], kinds: Kinds) -> tuple[list[dict[str, Any]], int]:
-    """The valid records, and the number of invalid bodies."""
-    valid = []
-    for body in bodies:
+def decode_each(bodies: Sequence[bytes], kinds: Kinds) -> dict[int, dict[str, Any]]:
+    """The valid records, by the number of their body."""
+    valid = {}
+    for number, body in enumerate(bodies):
         try:
             decode_activity(body, kinds)
             record = json.loads(body)
-            columns([record], 0, kinds)  # raises if a number does not fit its column
+            columns({number: record}, 0, kinds)  # raises if a number does not fit its column
         except (BadRecord, *DECODE_ERRORS):
             continue
-        valid.append(record)
-    return valid, len(bodies) - len(valid)
+        valid[number] = record
+    return valid
 
 
-def columns(records: Sequence[dict[str, Any]], invalid: int, kinds: Kinds) -> Columns:
+def columns(valid: Mapping[int, dict[str, Any]], invalid: int, kinds: Kinds) -> Columns:
+    records = list(valid.values())
     return Columns(
         home=int_column([home_number(record["home"]) for record in records]),
         kind=int_column([kinds.index_of[record["sensor"]] for record in records]),
@@ -89,6 +92,7 @@ def columns(records: Sequence[dict[str, Any]], invalid: int, kinds: Kinds) -> Co
             for row, record in enumerate(records)
             if record.get("fault") is not None
         },
+        body=int_column(list(valid)),
         invalid=invalid,
     )
 
@@ -96,12 +100,13 @@ def columns(records: Sequence[dict[str, Any]], invalid: int, kinds: Kinds) -> Co
 def columns_of_rows(rows: Sequence[tuple[Any, ...]], kinds: Kinds = DEFAULT) -> Columns:
     """Rows of the database, with the columns of `sensor_values`, as columns; invalid ones left out.
 
-    The stage record stores every event that has a home, a sensor and a time.
+    The stage record stores every event that has a home, a sensor and a time. Invalid rows are not
+    counted: what they are of is counted only if the page reads it from the hub.
     """
     names = ("home", "sensor", "at", "since", "value", "mode", "battery", "fault")
     records = [dict(zip(names, row, strict=True)) for row in rows]
-    valid = [record for record in records if is_complete(record, kinds)]
-    return columns(valid, len(records) - len(valid), kinds)
+    valid = {number: record for number, record in enumerate(records) if is_complete(record, kinds)}
+    return columns(valid, 0, kinds)
 
 
 def is_complete(record: dict[str, Any], kinds: Kinds) -> bool:

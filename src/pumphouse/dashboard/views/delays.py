@@ -1,44 +1,59 @@
-"""The delay of readings from the sensor to the page.
+"""The delay of activities from the sensor to the page.
 
 Two parts are measured: from the sensor to the hub `activity` (through the stage sift), and from the
-hub to the page. The page shows the medians of the last few seconds. Old readings, which are read
+hub to the page. The page shows the medians of the last few seconds. Old activities, which are read
 while catching up, are ignored.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
 
 SPAN_MS = 10_000
 FRESH_MS = 60_000  # an older event is read while catching up
-SAMPLES_MAX = 5_000
+SAMPLES_MAX = 50_000  # 0.8 MB; of more activities, those that arrived first are left out
 
 
 class Delays:
     """The delays of the last few seconds."""
 
     def __init__(self) -> None:
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=SAMPLES_MAX)
-        self.behind_ms = 0  # age of the last event when it was received
+        # When a batch arrived, and its delays from the sensor to the hub and from there to here.
+        self._batches: deque[tuple[int, Ints, Ints]] = deque()
+        self._count = 0
 
-    def add(self, at_ms: int, enqueued_ms: int, now_ms: int) -> None:
-        """Add a reading by the times of measurement, enqueueing and receipt."""
-        self.behind_ms = max(0, now_ms - enqueued_ms)
-        if self.behind_ms < FRESH_MS:
-            self._samples.append((now_ms, enqueued_ms - at_ms, self.behind_ms))
+    def add(self, at_ms: Ints, enqueued_ms: Ints, now_ms: int) -> None:
+        """Add activities that arrive now, by the times of their readings and of enqueueing."""
+        to_page = np.maximum(0, now_ms - enqueued_ms)
+        fresh = to_page < FRESH_MS
+        self._batches.append((now_ms, (enqueued_ms - at_ms)[fresh], to_page[fresh]))
+        self._count += int(np.count_nonzero(fresh))
+        while self._count > SAMPLES_MAX and len(self._batches) > 1:
+            self._remove_first()
+
+    def _remove_first(self) -> None:
+        self._count -= len(self._batches.popleft()[1])
 
     def to_json(self, now_ms: int) -> dict[str, Any]:
-        """The delays in seconds; None without a recent reading."""
-        while self._samples and self._samples[0][0] < now_ms - SPAN_MS:
-            self._samples.popleft()
-        if not self._samples:
+        """The delays in seconds; None without a recent activity."""
+        while self._batches and self._batches[0][0] < now_ms - SPAN_MS:
+            self._remove_first()
+        if not self._count:
             return {"hub_s": None, "page_s": None, "total_s": None}
-        hub_s = median(sample[1] for sample in self._samples) / 1000
-        page_s = median(sample[2] for sample in self._samples) / 1000
+        to_hub = np.concatenate([batch[1] for batch in self._batches])
+        to_page = np.concatenate([batch[2] for batch in self._batches])
         return {
-            "hub_s": round(hub_s, 2),
-            "page_s": round(page_s, 2),
-            "total_s": round(max(0.0, hub_s + page_s), 2),
+            "hub_s": median_s(to_hub),
+            "page_s": median_s(to_page),
+            "total_s": max(0.0, median_s(to_hub + to_page)),
         }
+
+
+def median_s(delays_ms: Ints) -> float:
+    return round(float(np.median(delays_ms)) / 1000, 2)

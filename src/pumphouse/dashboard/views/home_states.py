@@ -299,7 +299,7 @@ def level(kind: int, value: float | None, mode: int, kinds: Kinds = DEFAULT) -> 
     if value is None:
         return FAULT
     row = np.zeros(1, np.int64)
-    reading = Columns(row, row + kind, row, row, np.array([value]), row + mode, row, {})
+    reading = Columns(row, row + kind, row, row, np.array([value]), row + mode, row, {}, row)
     return int(levels(reading, row, kinds)[0])
 
 

@@ -111,7 +111,14 @@ def homes_json(
         "homes_in_alert": int(np.count_nonzero(states == ALERT)),
         "alerts_open": alert_history.open_count,
         "alerts_day": alert_history.count_last_day(now_ms),
+        "at_least": at_least(alert_history, now_ms),
     }
+
+
+def at_least(alert_history: AlertHistory, now_ms: int) -> list[str]:
+    """The numbers that are lower bounds, because some alerts were left out."""
+    of_open = ["homes_in_alert", "alerts_open"] if alert_history.lacks_open else []
+    return of_open + ["alerts_day"] * alert_history.lacks_day(now_ms)
 
 
 def whole_grid(states: Bytes) -> str:

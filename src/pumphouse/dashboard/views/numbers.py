@@ -64,19 +64,22 @@ NUMBERS: Final = (
     PageNumber(
         "homes_in_alert",
         "Homes in alert",
-        "Homes with at least one open alert.",
+        "Homes with at least one open alert. A plus means at least: the page keeps the 20,000 "
+        "newest alerts only.",
         DATABASE,
     ),
     PageNumber(
         "alerts_open",
         "Open alerts",
-        "Alerts, of any age, that were not closed. A home can have several.",
+        "Alerts, of any age, that were not closed. A home can have several. A plus means at least: "
+        "the page keeps the 20,000 newest alerts only.",
         DATABASE,
     ),
     PageNumber(
         "alerts_day",
         "Alerts in the last day",
-        "Alerts, open or closed, that were raised by a reading of the last 24 hours.",
+        "Alerts, open or closed, that were raised by a reading of the last 24 hours. A plus means "
+        "at least: the page keeps the 20,000 newest alerts only.",
         DATABASE,
     ),
     PageNumber(
@@ -98,8 +101,8 @@ NUMBERS: Final = (
     PageNumber(
         "invalid",
         "Invalid",
-        "Events of the hubs activity and alerts that the page could not decode, since it was "
-        "started.",
+        "Events of the hubs activity and alerts that the page could not decode or show, since it "
+        "was started.",
         "hubs `activity` and `alerts`",
     ),
 )
