@@ -27,7 +27,7 @@ from tests.processor.support.virtual_time import run
 Checkpoint = Callable[..., Awaitable[None]]
 PUSHED = ("class", "functions", "fixed")  # the APIs that call a handler
 SENT = 60
-LAST_S = 6.0  # the last attempts of a renewal: a quarter of RENEW_S apart, and a response
+LAST_S = RENEW_S / 4 + 0.5  # attempts of a renewal are a quarter of RENEW_S apart; and a response
 STRICT = PoisonPolicy(retries=1, first_s=0.1, most_s=0.2, then="skip")  # poison within a second
 
 
@@ -199,26 +199,44 @@ def test_an_exception_that_is_its_own_cause_ends_the_search() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("before_s", [0.5, 3.0, 6.0, 9.0])
+@pytest.mark.parametrize("api", APIS)
 def test_an_outage_that_ends_a_few_seconds_before_the_lease_is_survived(
-    before_s: float, form: str
+    api: str, before_s: float, form: str
 ) -> None:
     """The lease counts from the last renewal, which may be `RENEW_S` before the outage."""
 
     async def scenario() -> None:
         errors: Errors = []
+        raised: list[BaseException] = []
+        handled: Counter[bytes] = Counter()
 
-        async def handle(checkpoint: Checkpoint, events: list[Event]) -> None: ...
+        async def handle(checkpoint: Checkpoint, events: list[Event]) -> None:
+            handled.update(event.body for event in events)
+            try:
+                await checkpoint()
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        async def send_all() -> None:
+            for number in range(SENT):
+                await env.send(str(number))
+                await asyncio.sleep(1)
 
         async with HubAndStore(1) as env:
             store = OutageStore(env.store)
-            async with host_of("pull", env, store, handle, errors) as host:
+            async with host_of(api, env, store, handle, errors) as host:
                 await until(lambda: host.owned == ("0",))
+                sending = asyncio.create_task(send_all())
                 (row,) = (await env.store.list_ownership(env.group)).ownerships
                 await asyncio.sleep(before_s - row.age_s % RENEW_S)
                 (row,) = (await env.store.list_ownership(env.group)).ownerships
                 await store.outage(form, LEASE_S - row.age_s - LAST_S)
-                await asyncio.sleep(2 * LEASE_S)
+                await sending
+                await until(lambda: len(handled) == SENT)
                 (after,) = (await env.store.list_ownership(env.group)).ownerships
                 assert after.epoch == row.epoch, "the lease was not lost"
+                assert raised == []
+                assert set(handled.values()) == {1}
 
     run(scenario())
