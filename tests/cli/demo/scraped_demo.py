@@ -57,9 +57,11 @@ class ScrapedDemo:
             rows = file.execute("SELECT kind, count(*) FROM alerts GROUP BY kind").fetchall()
         return {(kind,): count for kind, count in rows}
 
-    def rows_in_database(self) -> int:
+    def rows_in_database(self, sensor: str = "%") -> int:
+        """The rows of a kind of sensor, or of all."""
+        query = "SELECT count(*) FROM activity WHERE sensor LIKE ?"
         with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
-            (count,) = file.execute("SELECT count(*) FROM activity").fetchone()
+            (count,) = file.execute(query, [sensor]).fetchone()
         return int(count)
 
     # -- processes --------------------------------------------------------------------------------
@@ -168,6 +170,12 @@ def check_counts(demo: ScrapedDemo) -> None:
         answers("sum by (kind) (homes_alerts_total) > 0", demo.alerts_in_database(), "kind")
         answers("homes_sent_to_alert_seconds_count", {(): sum(demo.alerts_in_database().values())})
         answers("homes_sent_to_row_seconds_count", {(): demo.rows_in_database()})
+
+
+def check_added_kind(demo: ScrapedDemo, sensor: str) -> None:
+    """The homes send the kind of sensor that a file adds, and the stages keep its readings."""
+    assert demo.prometheus.until_series(f'homes_readings_total{{kind="{sensor}"}} > 0')
+    until(lambda: demo.rows_in_database(sensor) > 0, DEMO_S, f"no row of {sensor}")
 
 
 def check_lag_of_a_killed_host(demo: ScrapedDemo) -> None:

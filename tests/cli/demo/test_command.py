@@ -29,6 +29,7 @@ from tests.cli.conftest import Program, refused
 from tests.cli.demo.scraped_demo import (
     DEMO_S,
     ScrapedDemo,
+    check_added_kind,
     check_boards,
     check_counts,
     check_lag_of_a_killed_host,
@@ -36,6 +37,7 @@ from tests.cli.demo.scraped_demo import (
     check_processors,
 )
 from tests.dashboard.browser import PATIENCE_MS, BrowserLog, open_browser
+from tests.homes.kinds.kinds_files import TUTORIAL_TOML
 from tests.lag.prometheus_server import Prometheus
 
 MARK = "PUMPHOUSE_TEST_MARK"
@@ -71,7 +73,10 @@ def test_the_demo_runs_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv(MARK, mark := uuid.uuid4().hex)
-    args = ("--homes", str(HOMES), "--hosts", "1", "--metrics-port", "0", "--data", str(tmp_path))
+    # As in the tutorial of a new kind of sensor.
+    (tmp_path / "kinds.toml").write_text(TUTORIAL_TOML)
+    args = ("--homes", str(HOMES), "--hosts", "1", "--metrics-port", "0", "--data", str(tmp_path),
+            "--kinds", str(tmp_path / "kinds.toml"))  # fmt: skip
     (tmp_path / "prometheus").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as other:
         demo = program("demo", *args, "--port", str(other.getsockname()[1]))
@@ -97,6 +102,7 @@ def test_the_demo_runs_and_leaves_no_process(
 def check_metrics(demo: ScrapedDemo) -> None:
     check_pages(demo)
     check_counts(demo)
+    check_added_kind(demo, "carbon-monoxide")
     check_boards(demo)
     check_processors(demo)
     check_lag_of_a_killed_host(demo)
@@ -117,6 +123,7 @@ def check_page(url: str, browser: Browser) -> None:
     log = BrowserLog(context, urlsplit(url).port or 0)
     page = context.new_page()
     page.goto(url)
+    expect(page.locator("#minutes-text")).to_contain_text("carbon-monoxide")
     check_fleet(page)
     context.close()
     assert log.foreign_requests == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from pathlib import Path
 
 from pumphouse.homes.kinds.defaults import TABLES
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.kinds.parsing import merged, parse_kinds
+
+TUTORIAL = (Path(__file__).parents[3] / "docs" / "tutorial-new-sensor.md").read_text()
+(TUTORIAL_TOML,) = re.findall(r"^```toml\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE)
 
 CARBON_MONOXIDE = """
 [alerts.carbon-monoxide]
