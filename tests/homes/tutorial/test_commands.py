@@ -13,7 +13,7 @@ from pumphouse.cli import main
 from pumphouse.homes.pipeline import HUBS
 from pumphouse.hub.emulator_config import parse_config
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "homes.md").read_text()
 PAGES = PAGE + (DOCS / "tutorial-new-sensor.md").read_text()
 # A command may continue on the line after a backslash.

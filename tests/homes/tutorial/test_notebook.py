@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.needs(STATE),
 ]
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "homes.ipynb"
+NOTEBOOK = Path(__file__).parents[3] / "examples" / "homes.ipynb"
 CELL_S = 500
 
 
