@@ -79,13 +79,15 @@ def test_actions_of_foreach_batch_may_run_at_the_same_time(
     assert counts == [2 * len(EVENTS)] * 3
 
 
+@pytest.mark.parametrize("feedback", ["true", "false"])
 def test_of_two_queries_in_a_group_the_newer_one_reads_and_the_older_one_fails(
-    spark: SparkSession, hub: Hub, tmp_path: Path
+    spark: SparkSession, hub: Hub, tmp_path: Path, feedback: str
 ) -> None:
-    older = FileSink(stream(spark, hub, **EARLIEST), tmp_path / "older")
+    options = {**EARLIEST, "taskFeedback": feedback}
+    older = FileSink(stream(spark, hub, **options), tmp_path / "older")
     hub.send("first", partition="0")
     assert older.drain() == ["first"]
-    newer = FileSink(stream(spark, hub, **EARLIEST), tmp_path / "newer")
+    newer = FileSink(stream(spark, hub, **options), tmp_path / "newer")
     assert newer.drain() == ["first"]
     sent = 0
 

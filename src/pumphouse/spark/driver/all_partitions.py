@@ -21,7 +21,7 @@ from pumphouse.spark.driver.base import (
     planned_hub,
     run_epoch,
 )
-from pumphouse.spark.driver.guard import GroupGuard
+from pumphouse.spark.driver.guard import GroupGuard, GuardedBatch
 from pumphouse.spark.generation import created_in, is_recreated, with_created
 from pumphouse.spark.lag.mirror import BackgroundMirror, CheckpointMirror
 from pumphouse.spark.lag.task_reports import ReportListener
@@ -40,7 +40,7 @@ from pumphouse.spark.offsets import (
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.planner import HubSnapshot
 from pumphouse.spark.read.same_hub import PlannedHub
-from pumphouse.spark.read.siblings import BATCH_EPOCH, query_of
+from pumphouse.spark.read.siblings import BATCH_EPOCH
 from pumphouse.spark.tenancy.journal import check_not_shared
 
 
@@ -51,8 +51,7 @@ class AllPartitionsDriver:
         self.options = options
         self._epoch = run_epoch()
         self.run = QueryRun(options, self._epoch if options.reading.exclusive else None)
-        self._guard = GroupGuard(self.run.hub_state, options.group)
-        self._guarded: Offset | None = None  # the batch after which the guard was attached
+        self._guard = GroupGuard(self.run.hub_state, options.group, self._epoch - 1)
         self._ends = False  # AvailableNow: the run ends with a batch that is empty
         self._end: Offset | None = None  # of the batch with this epoch
         self._name = f"spark-{token_hex(4)}"  # of readers whose query is not known
@@ -72,9 +71,6 @@ class AllPartitionsDriver:
     def latest_offset(self, start: Offset, rows: int | None, everything: bool = False) -> Offset:
         check_not_shared(start)
         self._guard.check()
-        if start == self._end and start != self._guarded:
-            self._guarded = start
-            self._hold_group(start)
         snapshot = self.run.refresh(blocks=everything or self._ends)
         if snapshot is None:
             return start
@@ -113,17 +109,13 @@ class AllPartitionsDriver:
         created_ms = created_in(start), created_in(end)
         spans = self.run.planner.plan_spans(*offsets, snapshot, created_ms)
         epoch = self._epoch_of(end) if self.options.reading.exclusive else None
+        if epoch is not None and spans:
+            guarded = min(offsets[1], key=order)
+            self._guard.begin_batch(GuardedBatch(spans[0].partition, guarded, epoch))
         planned = planned_hub(snapshot)
         return make_tasks(
             self.options, columns, spans, epoch, self.run.reports, planned, self._name
         )
-
-    def _hold_group(self, end: Offset) -> None:
-        """After a batch: keep older queries away, and notice newer ones."""
-        reader = self.run.reports.reader if self.run.reports is not None else ""
-        if query_of(reader) and self.options.reading.exclusive:
-            partition = min(from_json(self.run.hub, end), key=order)
-            self._guard.hold(partition, self._epoch + BATCH_EPOCH - 1, reader)
 
     def _epoch_of(self, end: Offset) -> int:
         """The epoch of the batch that ends here: the same for all scans of the batch."""
@@ -146,6 +138,7 @@ class AllPartitionsDriver:
     def close(self) -> None:
         if self._mirror is not None:
             self._mirror.close()
+        self._guard.close()
         self.run.close()
 
 

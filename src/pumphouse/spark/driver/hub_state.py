@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from random import Random
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from pumphouse.client.base import HubClient, PartitionProperties, Reader, ReaderOptions
@@ -31,6 +32,7 @@ from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.planner import HubSnapshot
+from pumphouse.spark.read.siblings import probe_name
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -91,6 +93,7 @@ class HubState:
     ) -> None:
         self.options = options
         self.epoch = epoch
+        self.reader_name = probe_name(token_hex(4))
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep
         self._thread = LoopThread("hub state", CLOSE_S)
@@ -307,16 +310,24 @@ class HubState:
 
     async def first_events(self, partition: str, start: int, epoch: int | None) -> list[Event]:
         """Some events from a position on; none if the partition does not return any in time."""
-        client = await self._connect()
         position = Position("sequence", str(start), inclusive=True)
-        options = ReaderOptions(
-            partition, self.options.group, position, epoch=epoch or self.epoch, prefetch=PROBE
-        )
-        reader = await client.reader(options)
+        reader = await self.open_reader(self._reader_options(partition, position, epoch, PROBE))
         try:
             return await reader.receive(PROBE, UNRESPONSIVE_S)
         finally:
             await reader.close()
+
+    def _reader_options(
+        self, partition: str, position: Position, epoch: int | None, prefetch: int
+    ) -> ReaderOptions:
+        return ReaderOptions(
+            partition,
+            self.options.group,
+            position,
+            epoch=epoch or self.epoch,
+            prefetch=prefetch,
+            name=self.reader_name,
+        )
 
     def without_frozen(self, snapshot: HubSnapshot, starts: Mapping[str, int]) -> HubSnapshot:
         """With unavailablePartitions=skip: the partitions that return their next event.
@@ -373,10 +384,7 @@ class HubState:
         state = await client.partition_properties(partition)
         if state.ends_before(position):
             return state.last_sequence + 1
-        options = ReaderOptions(
-            partition, self.options.group, position, epoch=epoch or self.epoch, prefetch=1
-        )
-        reader = await client.reader(options)
+        reader = await client.reader(self._reader_options(partition, position, epoch, 1))
         try:
             # An event that exists arrives at once. If none arrives, every event is before the
             # position.

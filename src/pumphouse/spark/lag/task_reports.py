@@ -45,7 +45,6 @@ class TaskReport:
     # Waiting for the hub and decoding, without the time that Spark needs for the rows.
     seconds: float
     last: KnownPosition | None = None  # the last event read
-    reader: str = ""  # the name of the reader at the hub
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,6 @@ class ReportListener:
         self.address = DriverAddress(host, self._socket.getsockname()[1], self._token)
         self._reports: dict[str, TaskReport] = {}
         self._event_bytes: float | None = None
-        self.reader = ""  # the last name of a reader, which has the id of the query
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="task reports", daemon=True)
         self._thread.start()
@@ -161,7 +159,6 @@ class ReportListener:
         with self._lock:
             for report in reports:
                 self._reports[report.partition] = report
-                self.reader = report.reader or self.reader
                 self._event_bytes = mean_bytes(self._event_bytes, report)
 
 

@@ -35,6 +35,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.15, 1.0  # the first is longer than a step
 TENANT_WAIT_S = 30.0
 SIBLING_S = 600.0  # the longest wait for a sibling; it may be slow, or its machine may be gone
 
+PROBE = "spark-probe-"
 QUERY = re.compile(
     r"spark-(?P<query>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(?P<run>[0-9a-f]*)-\d*"
 )
@@ -97,10 +98,23 @@ def is_sibling(evicted: ReaderEvicted, name: str) -> bool:
     return bool(name) and other_reader(evicted) == name
 
 
-def is_guard(evicted: ReaderEvicted, name: str) -> bool:
-    """Whether the other reader is the guard of another source of this query; see guard.py."""
+def is_reader_of_driver(evicted: ReaderEvicted, name: str) -> bool:
+    """Whether a task may evict the other reader: a probe, or a guard of this query; see guard.py.
+
+    The guard of another source of the query may have a higher epoch than this task.
+    """
     other = other_reader(evicted)
-    return bool(query_of(name)) and other == name.rpartition("-")[0] + "-"
+    return other.startswith(PROBE) or (bool(query_of(name)) and other == guard_name(name))
+
+
+def guard_name(reader: str) -> str:
+    """The name of the guard of the query of this reader."""
+    return reader.rpartition("-")[0] + "-"
+
+
+def probe_name(token: str) -> str:
+    """The name of the readers with which a driver looks up something."""
+    return f"{PROBE}{token}"
 
 
 def query_of(reader: str) -> str:

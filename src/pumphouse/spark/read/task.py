@@ -44,7 +44,7 @@ from pumphouse.spark.read.siblings import (
     SIBLING_S,
     TENANT_WAIT_S,
     TaskOrigin,
-    is_guard,
+    is_reader_of_driver,
     is_sibling,
     taken_error,
     task_epoch,
@@ -141,9 +141,8 @@ class SpanReader:
                     break
                 self.count(batch)
                 yield convert(batch)
-        reader = options.receiver_name or ""
         measured = self.span.partition, self.events, self.bytes, self.seconds, self.last
-        self.report(TaskReport(*measured, reader))
+        self.report(TaskReport(*measured))
 
     def next_timed(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         """The next batch. The time that Spark needs for the rows is not measured."""
@@ -183,20 +182,20 @@ def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
 
 def read_span(task: Task, span: Span, options: RangeOptions, attempt: int = 0) -> Batches:
     """The events of the span; with failOnDataLoss=false only those that the hub still holds."""
-    remaining, siblings, guard_epoch = [span], SiblingWait(), 0
+    remaining, siblings, driver_epoch = [span], SiblingWait(), 0
     outage = Outage(task.reading.outage_s, contacted=True)
     while remaining:
         piece = SpanProgress(remaining.pop(0))
         try:
             epoch = present_epoch(task, options.epoch, attempt)
-            with_epoch = replace(options, epoch=epoch and max(epoch, guard_epoch))
+            with_epoch = replace(options, epoch=epoch and max(epoch, driver_epoch))
             with closing(read_with_reconnects(task, piece, with_epoch)) as batches:
                 yield from batches
         except EventsGone as gone:
             remaining[:0] = spans_around_gap(task, piece, gone)
         except ReaderEvicted as evicted:
-            if is_guard(evicted, options.receiver_name or ""):
-                guard_epoch = (evicted.epoch or 0) + 1
+            if not task.epochs and is_reader_of_driver(evicted, options.receiver_name or ""):
+                driver_epoch = (evicted.epoch or 0) + 1
                 remaining.insert(0, Span(span.partition, piece.next, piece.span.last))
                 continue
             if is_own_batch(task, evicted, options, epoch):
