@@ -15,6 +15,7 @@ demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DE
 test: setup ## run all checks and tests (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
 	@scripts/npm-ci
 	@scripts/java
+	@scripts/spark-archive
 	@scripts/chromium >/dev/null
 	@scripts/postgres
 	@scripts/redis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -26,8 +27,14 @@ LONG = (
 settings.register_profile("project", deadline=None, print_blob=True)
 settings.load_profile("project")
 
-# Half of what a JVM costs in its first minute is optimising code that runs for a minute.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Half of what a JVM costs in its first minute is optimising code that runs for a minute, and half
+# of the rest is loading classes, which scripts/spark-archive stores. A JVM ignores the archive of
+# another Java or Spark.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1"
+ARCHIVE = Path(__file__).parents[1] / ".venv" / "spark.jsa"
+if ARCHIVE.exists():
+    JVM_OPTIONS += f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 # Some tests import OpenTelemetry: the clients of others must not record metrics for that.
 METER.uses_opentelemetry = False
