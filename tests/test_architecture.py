@@ -47,9 +47,10 @@ INSIDE: dict[str, dict[str, str]] = {
     "client": {"native": ".", "azure": ".", "bulk": ". native"},
     "hub": {
         "limits": ".",
+        "frames": ". limits",
         "access": ". limits",
-        "storage": ". access",
-        "links": ". access limits storage faults",
+        "storage": ". access frames",
+        "links": ". access frames limits storage faults",
         "listeners": ". access limits",
         "faults": ".",
     },
@@ -101,8 +102,8 @@ FOLDER_MAX = 18
 # A pure file sees pure files only. A name without a dot stands for all of that room.
 PURE = """telemetry.definitions telemetry.trace_context
     amqp errors escapes events http_requests logs hub.epochs hub.routing hub.filters
-    hub.access.auth hub.access.token_issuer hub.annotations hub.limits.quotas hub.emulator_config
-    hub.access.http_callers hub.limits.lengths hub.limits.sections
+    hub.access.auth hub.access.token_issuer hub.annotations hub.frames hub.limits.quotas
+    hub.emulator_config hub.access.http_callers hub.limits.lengths hub.limits.sections
     hub.limits.admission hub.limits.turns hub.rates hub.storage.backlog
     hub.changes hub.disk_errors
     hub.storage.records hub.storage.enqueued_times

@@ -21,8 +21,9 @@ from pumphouse.amqp.messages import (
 )
 from pumphouse.errors import AmqpError, AuthError, LocalProtocolError, MalformedBytes
 from pumphouse.hub.access.auth import AccessRule, verify_sas
-from pumphouse.hub.annotations import build_frames, parse_payload
+from pumphouse.hub.annotations import parse_payload
 from pumphouse.hub.filters import parse_selector
+from pumphouse.hub.frames.building import build_frames
 from pumphouse.hub.routing import parse_address
 from tests.fuzz.offline_connection import OfflineConnection
 

@@ -34,7 +34,8 @@ from pumphouse.amqp.messages import (
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol, Timestamp, ULong
 from pumphouse.errors import AmqpError, MalformedBytes
-from pumphouse.hub.annotations import HUB_KEYS, METRIC_KEYS, build_frames, parse_payload
+from pumphouse.hub.annotations import HUB_KEYS, METRIC_KEYS, parse_payload
+from pumphouse.hub.frames.building import build_frames
 from pumphouse.hub.links.delivery import address_run
 from pumphouse.hub.storage.memory_log import MemoryLog
 

@@ -26,59 +26,16 @@ from pumphouse.amqp.messages import (
     encode_batch,
     encode_message,
     encode_section,
-    scan,
 )
 from pumphouse.amqp.performatives import Transfer
 from pumphouse.amqp.types import Described, Symbol
-from pumphouse.errors import AmqpError, RemoteProtocolError
 from pumphouse.hub.annotations import (
-    MESSAGE_AT,
-    Batch,
-    EventGroup,
-    Prefix,
-    build_frames,
-    filter_map,
-    parse_event,
     parse_payload,
-    with_key,
 )
-from pumphouse.hub.limits.sections import SectionShapes, binary_start
+from pumphouse.hub.frames.building import MESSAGE_AT, build_frames
 from pumphouse.hub.storage.memory_log import MemoryLog
 from tests.hub.events import batch_of, bodies_of
-
-# -- the slow parser ------------------------------------------------------------------------------
-
-
-def parse_slow(payload: bytes) -> Batch:
-    """The result of `parse_batch` without its fast loop: each event is its own group."""
-    key, groups = None, []
-    for code, _, value, end in scan(payload, 0, len(payload)):
-        if code == MESSAGE_ANNOTATIONS:
-            key = filter_map(payload[value:end]).key
-        elif code == DATA:
-            start = binary_start(payload, value)
-            prefix, body, _ = parse_event(payload, start, end, SectionShapes())
-            groups.append(EventGroup(prefix, [body]))
-    return with_key(groups, key)
-
-
-def events(batch: Batch) -> list[tuple[Prefix, bytes]]:
-    return [(group.prefix, body) for group in batch.groups for body in group.bodies]
-
-
-def outcome(parse: object, payload: bytes) -> object:
-    """The events and the key, or the type of the error."""
-    assert callable(parse)
-    try:
-        batch: Batch = parse(payload)
-    except (AmqpError, RemoteProtocolError) as failure:
-        return type(failure)
-    return events(batch), batch.key
-
-
-def parse_fast(payload: bytes) -> Batch:
-    return parse_payload(payload, BATCH_FORMAT)
-
+from tests.hub.slow_parsing import events, outcome, parse_fast, parse_slow
 
 # -- any event ------------------------------------------------------------------------------------
 

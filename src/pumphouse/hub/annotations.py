@@ -17,11 +17,10 @@ event that was read and sent again still has its old ones). Everything else is k
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
-from functools import lru_cache
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from pumphouse.amqp.codec import decode, encode
+from pumphouse.amqp.codec import decode
 from pumphouse.amqp.messages import (
     BATCH_FORMAT,
     DATA,
@@ -34,8 +33,8 @@ from pumphouse.amqp.messages import (
     scan,
     section_at,
 )
-from pumphouse.amqp.types import Symbol
 from pumphouse.errors import AmqpError
+from pumphouse.hub.frames.uniform_bodies import UniformBodies
 from pumphouse.hub.limits.sections import (
     DATA_WIDE,
     SECTION_HEAD,
@@ -72,35 +71,11 @@ METRIC_KEYS = frozenset(
     )
 )
 PARTITION_KEY_CHARS_MAX = 128
-OFFSET_DIGITS_MAX = 20
-HUB_BYTES_MAX = 2048  # the most that the hub adds to one event (longest key and publisher)
 
-CHANNEL_AT, HANDLE_AT, DELIVERY_AT, MESSAGE_AT = 6, 15, 20, 35
-
-# size | doff 2, type 0, channel | transfer, list8 of 22 bytes, 11 fields | handle | delivery-id |
-# tag of one zero byte (a constant: the official client stores every distinct tag for ever) |
-# format 0, settled true, more false | five nulls
-FRAME_REST = (
-    b"\x02\x00\x00\x00"
-    b"\x00\x53\x14\xc0\x16\x0b"
-    b"\x70\x00\x00\x00\x00\x70\x00\x00\x00\x00"
-    b"\xa0\x01\x00\x43\x41\x42\x40\x40\x40\x40\x40"
-)
 SECTION_START = b"\x00\x53"
-SECTION_SMALL, SECTION_WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
-SEQUENCE_ENTRY = b"\xa3\x15" + SEQUENCE_KEY + b"\x81"
-OFFSET_ENTRY = b"\xa3\x0c" + OFFSET_KEY + b"\xa1"
-TIME_ENTRY = b"\xa3\x13" + TIME_KEY + b"\x83"
-
 # Bytes of a batch that are parsed in one step; it takes up to five milliseconds.
 STEP_BYTES = 16 * 1024
-PIECE_EVENTS = 4096  # events whose frames are joined at once
-
-# Templates of frames that are kept for later batches, of headers up to this size.
-TEMPLATES_MAX, KEPT_HEADER_BYTES_MAX = 512, 64
-
-SEQUENCE_BYTES = 8
-HUB_ENTRIES = 6  # sequence, offset and time: three keys and three values
+UNIFORM_MIN = 40  # events; for fewer, a matrix takes longer than one by one
 
 
 class Prefix(NamedTuple):
@@ -117,7 +92,7 @@ class EventGroup(NamedTuple):
     """Consecutive events with the same prefix: usually all events of a batch."""
 
     prefix: Prefix
-    bodies: list[bytes]  # of each event, the sections that are kept unchanged
+    bodies: Sequence[bytes]  # of each event, the sections that are kept unchanged
 
 
 class Batch(NamedTuple):
@@ -192,12 +167,19 @@ def parse_batch(
     pos, end = 0, len(payload)
     step_end = STEP_BYTES
     while pos < end:
-        code, _, value, pos = section_at(payload, pos, end)
+        code, section, value, pos = section_at(payload, pos, end)
         if code == MESSAGE_ANNOTATIONS:
             key = filter_map(payload[value:pos]).key
         elif code == DATA:
             start = binary_start(payload, value)
             prefix, body, in_order = parse_event(payload, start, pos, shapes)
+            # Only the first event: if the second one differs, the others will too.
+            if in_order and not groups:
+                uniform = uniform_from(payload, section, pos, len(body), shapes)
+                if uniform is not None:
+                    groups.append(EventGroup(prefix, uniform))
+                    pos = section + len(uniform) * uniform.stride
+                    continue
             bodies = bodies_with(prefix, groups)
             bodies.append(body)
             if in_order:
@@ -209,11 +191,25 @@ def parse_batch(
     return with_key(groups, key) if shares_key else Batch(groups)
 
 
+def uniform_from(
+    payload: bytes, start: int, end: int, body_size: int, shapes: SectionShapes
+) -> UniformBodies | None:
+    """The bodies of an event and of those after it that have its structure, if there are many."""
+    if len(payload) - start < UNIFORM_MIN * (end - start):
+        return None
+    from pumphouse.hub.frames.uniform_events import find_uniform
+
+    uniform = find_uniform(payload, start, end, end - body_size, shapes)
+    return uniform if uniform is not None and len(uniform) >= UNIFORM_MIN else None
+
+
 def bodies_with(prefix: Prefix, groups: list[EventGroup]) -> list[bytes]:
     """The list that gets the body of the next event; a new group if its prefix differs."""
-    if not groups or groups[-1].prefix != prefix:
-        groups.append(EventGroup(prefix, []))
-    return groups[-1].bodies
+    bodies = groups[-1].bodies if groups and groups[-1].prefix == prefix else None
+    if not isinstance(bodies, list):
+        bodies = []
+        groups.append(EventGroup(prefix, bodies))
+    return bodies
 
 
 def with_key(groups: list[EventGroup], key: str | None) -> Batch:
@@ -310,69 +306,6 @@ def check_key(key: object) -> str | None:
     return str(key)
 
 
-def entry(name: bytes, text: str) -> bytes:
-    """One annotation entry with a text value, encoded."""
-    return encode(Symbol(name.decode())) + encode(text)
-
-
-class Frames(NamedTuple):
-    """Events as consecutive frames, and the start of each."""
-
-    data: bytearray
-    starts: list[int]
-
-
-def build_frames(
-    batch: Batch,
-    sequence: int,
-    offset: int,
-    enqueued_ms: int,
-    publisher: str | None = None,
-    origin: int = 0,
-) -> Frames:
-    """The frames of a batch whose first event gets `sequence` and `offset`.
-
-    The offset of an event is the position of its frame, in bytes, counted from the first frame ever
-    written to the partition. `starts` count from `origin`, the first offset of their segment.
-    """
-    time_entry = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
-    data = bytearray()
-    parts: list[bytes] = []
-    starts: list[int] = []
-    for prefix, bodies in pieces(batch):
-        tail = time_entry + key_entries(prefix.key, publisher) + prefix.kept
-        count = HUB_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
-        width = 0
-        for body in bodies:
-            digits = b"%d" % offset
-            if len(digits) != width:
-                width = len(digits)
-                pack, before, after, overhead = template(
-                    prefix.header, count + prefix.kept_count, width, len(tail)
-                )
-            size = overhead + len(body)
-            parts.append(pack(size, before, sequence, after, digits, tail))
-            parts.append(body)
-            starts.append(offset - origin)
-            sequence += 1
-            offset += size
-        if len(parts) >= PIECE_EVENTS:
-            data += b"".join(parts)
-            parts.clear()
-    # Usually there is only one piece, which is not copied again.
-    if not data:
-        return Frames(data.join(parts), starts)
-    data += b"".join(parts)
-    return Frames(data, starts)
-
-
-def pieces(batch: Batch) -> Iterator[EventGroup]:
-    """Split the groups of a batch into pieces, to limit the memory for the parts of frames."""
-    for prefix, bodies in batch.groups:
-        for start in range(0, len(bodies), PIECE_EVENTS):
-            yield EventGroup(prefix, bodies[start : start + PIECE_EVENTS])
-
-
 def check_event_count(batch: Batch, events_max: int) -> None:
     """AmqpError if a batch has too many events: each needs annotations and a place in the index."""
     if batch.event_count > max(events_max, 1):
@@ -381,61 +314,3 @@ def check_event_count(batch: Batch, events_max: int) -> None:
             f"The batch has {batch.event_count} events; {events_max} are allowed. "
             "Send fewer events at a time.",
         )
-
-
-def check_growth(batch: Batch, publisher: str | None, bytes_max: int) -> None:
-    """AmqpError if annotations need more than `bytes_max`, as for many tiny events with a key."""
-    if batch.event_count * HUB_BYTES_MAX <= bytes_max:
-        return
-    size = 0
-    for prefix, bodies in batch.groups:
-        tail = len(key_entries(prefix.key, publisher)) + len(prefix.kept)
-        size += len(bodies) * template(prefix.header, 0, OFFSET_DIGITS_MAX, tail).overhead
-    if size > bytes_max:
-        raise AmqpError(
-            "amqp:link:message-size-exceeded",
-            f"The {batch.event_count} events of this batch would need {size} bytes for their "
-            f"annotations alone, which repeat its partition key; {bytes_max} are allowed. "
-            "Send fewer events at a time, or use a shorter key.",
-        )
-
-
-class FrameTemplate(NamedTuple):
-    """The constant parts of frames whose offsets have the same number of digits.
-
-    size | before | sequence | after | digits of the offset | tail | the event's own sections
-    """
-
-    pack: Callable[[int, bytes, int, bytes, bytes, bytes], bytes]
-    before: bytes
-    after: bytes
-    overhead: int  # bytes of a frame without the event's own sections
-
-
-def template(header: bytes, count: int, width: int, tail_size: int) -> FrameTemplate:
-    """The template of a kind of frame. Those of the usual kinds are kept."""
-    if len(header) > KEPT_HEADER_BYTES_MAX:
-        return make_template(header, count, width, tail_size)
-    return kept_template(header, count, width, tail_size)
-
-
-def make_template(header: bytes, count: int, width: int, tail_size: int) -> FrameTemplate:
-    after = OFFSET_ENTRY + bytes((width,))
-    entries = len(SEQUENCE_ENTRY) + SEQUENCE_BYTES + len(after) + width + tail_size
-    if entries < 255 and count <= 255:
-        annotations = SECTION_SMALL + bytes((entries + 1, count))
-    else:
-        annotations = SECTION_WIDE + struct.pack(">II", entries + 4, count)
-    before = FRAME_REST + header + annotations + SEQUENCE_ENTRY
-    layout = struct.Struct(f">I{len(before)}sq{len(after)}s{width}s{tail_size}s")
-    return FrameTemplate(layout.pack, before, after, layout.size)
-
-
-kept_template = lru_cache(TEMPLATES_MAX)(make_template)
-
-
-def key_entries(key: str | None, publisher: str | None) -> bytes:
-    """The encoded entries for the partition key and the publisher."""
-    return (b"" if key is None else entry(PARTITION_KEY, key)) + (
-        b"" if publisher is None else entry(PUBLISHER_KEY, publisher)
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumphouse.hub.annotations import build_frames
+from pumphouse.hub.frames.building import build_frames
 from pumphouse.hub.storage.segment_format import (
     GROUP_HEAD_SIZE,
     FileHead,

@@ -16,13 +16,8 @@ import numpy.typing as npt
 from pumphouse.amqp.codec import skip
 from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
 from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.hub.annotations import (
-    CHANNEL_AT,
-    DELIVERY_AT,
-    HANDLE_AT,
-    MESSAGE_AT,
-    map_section,
-)
+from pumphouse.hub.annotations import map_section
+from pumphouse.hub.frames.building import CHANNEL_AT, DELIVERY_AT, HANDLE_AT, MESSAGE_AT
 from pumphouse.hub.limits.sections import map_head
 from pumphouse.hub.storage.base import Log
 from pumphouse.hub.storage.run import Run

@@ -17,10 +17,10 @@ from pumphouse.hub.annotations import (
     Batch,
     EventGroup,
     check_event_count,
-    check_growth,
     parse_in_steps,
     parse_run,
 )
+from pumphouse.hub.frames.building import check_growth
 from pumphouse.hub.limits.sections import SectionShapes
 from pumphouse.hub.links.event_runs import RunOutcome, share_of_all, share_out
 from pumphouse.hub.links.link import (

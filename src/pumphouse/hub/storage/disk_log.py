@@ -21,8 +21,9 @@ import numpy as np
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
-from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.annotations import Batch
 from pumphouse.hub.disk_errors import is_full, todo
+from pumphouse.hub.frames.building import build_frames
 from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
 from pumphouse.hub.storage import segment_format

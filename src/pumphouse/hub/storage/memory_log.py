@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
-from pumphouse.hub.annotations import Batch, build_frames
+from pumphouse.hub.annotations import Batch
+from pumphouse.hub.frames.building import Frames, build_frames
 from pumphouse.hub.options import Retention
 from pumphouse.hub.positions import locate
 from pumphouse.hub.storage.enqueued_times import TimeRange, expired_segments, stamp
@@ -46,14 +47,17 @@ class Segment:
         self.append_firsts: array[int] = array("I")
         self.append_times: array[int] = array("q")
 
-    def append(self, frames: bytearray, starts: Sequence[int], enqueued_ms: int) -> None:
+    def append(self, frames: Frames, enqueued_ms: int) -> None:
         self.append_firsts.append(len(self.starts))
         self.append_times.append(enqueued_ms)
-        self.starts.extend(starts)
-        if self.data:
-            self.data += frames
+        if isinstance(frames.starts, list):
+            self.starts.extend(frames.starts)
         else:
-            self.data = frames  # the first batch becomes the segment's data, without a copy
+            self.starts.frombytes(frames.starts.astype(np.uint32).data.cast("B"))
+        if self.data or not isinstance(frames.data, bytearray):
+            self.data += frames.data
+        else:
+            self.data = frames.data  # the first batch becomes the segment's data, without a copy
 
     @property
     def next_sequence(self) -> int:
@@ -116,8 +120,8 @@ class MemoryLog:
         frames = build_frames(
             batch, first, self.next_offset, now_ms, publisher, origin=segment.offset
         )
-        segment.append(frames.data, frames.starts, now_ms)
-        self.last_offset = segment.offset + frames.starts[-1]
+        segment.append(frames, now_ms)
+        self.last_offset = segment.offset + int(frames.starts[-1])
         self.next_sequence += len(frames.starts)
         self.next_offset += len(frames.data)
         self.last_ms = now_ms

@@ -103,11 +103,16 @@ class Group(NamedTuple):
 
 
 def encode_group(
-    frames: Bytes, starts: Sequence[int], sequence: int, offset: int, enqueued_ms: int
+    frames: Bytes,
+    starts: Sequence[int] | npt.NDArray[np.int64],
+    sequence: int,
+    offset: int,
+    enqueued_ms: int,
 ) -> bytes:
     """One group, ready to be written. `starts` may count from any origin."""
-    bounds = np.asarray([*starts, starts[0] + len(frames)], dtype=np.int64)
-    lengths = np.diff(bounds).astype(">u4").tobytes()
+    begins = np.asarray(starts, dtype=np.int64)
+    end = int(begins[0]) + len(frames)
+    lengths = np.diff(begins, append=end).astype(">u4").tobytes()
     crc = zlib.crc32(frames, zlib.crc32(lengths))
     head = GROUP_HEAD.pack(
         GROUP_MAGIC,
@@ -117,7 +122,7 @@ def encode_group(
         offset,
         enqueued_ms,
         crc,
-        len(frames) - (starts[-1] - starts[0]),
+        end - int(begins[-1]),
     )
     return b"".join((head, CRC.pack(zlib.crc32(head)), lengths, frames))
 

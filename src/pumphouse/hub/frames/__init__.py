@@ -1,0 +1,1 @@
+"""The frames of a log: built from the events of a batch."""
