@@ -11,7 +11,8 @@ holds the creation time of the hub:
                              ^^^^^^^^^^^^ this module
 
 The journal of version 0.1 and of the Scala connector has no creation time: it is added by the next
-batch.
+batch. Until then a run compares with the hub of its first contact. Enqueued times are not needed in
+the journal: a hub with other events has another creation time.
 """
 
 from __future__ import annotations

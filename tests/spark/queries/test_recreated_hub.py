@@ -152,6 +152,22 @@ def test_a_journal_without_a_creation_time_is_continued(hub: Hub) -> None:
         assert HUB_KEY not in run.offset  # nothing is new: the offset stays the same
 
 
+def test_a_hub_created_again_is_noticed_by_a_run_whose_journal_has_no_creation_time(
+    hub: Hub,
+) -> None:
+    """Before its first batch with events, which adds the time."""
+    send_old(hub)
+    old = {"sensors": {"0": 100, "1": 0, "2": 0, "3": 0}}
+    with Run(hub) as run, Run(hub, **LENIENT) as lenient:
+        run.offset = lenient.offset = old
+        assert run.plan() == lenient.plan() == []
+        create_again(hub, 160)
+        with pytest.raises(Exception, match=r"hub sensors was re-created: the checkpoint is of"):
+            run.plan()
+        assert lenient.batch() == {"0": 160}
+        assert lenient.batch() == {}
+
+
 @pytest.mark.needs(SHARING)
 def test_a_query_that_shares_its_group_notices_a_hub_created_again(
     hub: Hub, tmp_path: Path

@@ -54,6 +54,7 @@ class AllPartitionsDriver:
         self._guard = GroupGuard(self.run.hub_state, options.group, self._epoch - 1)
         self._ends = False  # AvailableNow: the run ends with a batch that is empty
         self._end: Offset | None = None  # of the batch with this epoch
+        self._first_created_ms: int | None = None  # of the hub, at the first contact of the run
         self._name = f"spark-{token_hex(4)}"  # of readers whose query is not known
         self._mirror = BackgroundMirror(checkpoint_mirror(options)) if options.store else None
 
@@ -79,17 +80,31 @@ class AllPartitionsDriver:
         statistics, now_s = self.run.statistics(offsets, snapshot), self.run.clock.monotonic()
         if not everything:
             rows = self.run.limit(start, rows, len(offsets))
+        created_ms = self._created_ms(start, snapshot)
         end = self.run.planner.plan_end(
             offsets, rows, snapshot, now_s, statistics,
-            everything=everything, created_ms=created_in(start),
+            everything=everything, created_ms=created_ms,
         )  # fmt: skip
-        if end == offsets and not is_recreated(created_in(start), snapshot.created_ms):
+        recreated = is_recreated(created_ms, snapshot.created_ms)
+        if end == offsets and not recreated:
             return start  # also its text must stay the same: Spark would run an empty batch
         journal = self._journal(end, snapshot)
         if everything and self.run.planner.is_initial(offsets):
             journal = with_start(journal, offsets)
+        elif recreated and created_in(start) is None:  # a replay could not know it
+            begin = self.run.planner.complete_start(offsets, snapshot, created_ms)
+            journal = with_start(journal, begin)
         self.run.size.planned(journal, count_events(offsets, end), now_s)
         return journal
+
+    def _created_ms(self, start: Offset, snapshot: HubSnapshot) -> int | None:
+        """When the hub of an offset was created.
+
+        Old journals lack it: then it is the hub that this run has seen first.
+        """
+        if self._first_created_ms is None:
+            self._first_created_ms = snapshot.created_ms
+        return created_in(start) or self._first_created_ms
 
     def waiting(self, start: Offset) -> int:
         snapshot = self.run.refresh(blocks=self._ends)
