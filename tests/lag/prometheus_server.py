@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import socket
 import subprocess
@@ -106,13 +107,16 @@ class Prometheus:
             assert time.monotonic() < deadline, f"{query}: {values}, expected {expected}"
             time.sleep(0.1)
 
-    def until_series(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """Wait until the query finds a series."""
+    def until_series(self, *queries: str) -> None:
+        """Wait until each query has found a series with a value, which NaN is not."""
         deadline = time.monotonic() + self._limit_s
-        while not (found := self.ask(query)):
-            assert time.monotonic() < deadline, f"{query}: no series"
+        while queries := tuple(query for query in queries if not self.has_values(query)):
+            assert time.monotonic() < deadline, f"no values: {queries}"
             time.sleep(0.1)
-        return found
+
+    def has_values(self, query: str) -> bool:
+        """A quantile without values in its span is NaN, as is 0 / 0."""
+        return any(not math.isnan(value) for _, value in self.ask(query))
 
 
 def program(name: str) -> str:

@@ -9,16 +9,31 @@ import signal
 import sqlite3
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
+from pumphouse.client.batches import Payload
 from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock, now_ms
+from pumphouse.errors import AmqpError
 from pumphouse.events import Event
-from pumphouse.homes.schema import HUBS, MINUTE_MS, SENSORS_HUB, Reading, encode_reading, home_id
+from pumphouse.homes.schema import (
+    ALERTS_HUB,
+    DAY_MS,
+    HUBS,
+    MINUTE_MS,
+    SENSORS_HUB,
+    Reading,
+    encode_reading,
+    home_id,
+)
 from pumphouse.telemetry.trace_context import TRACEPARENT
+from tests.dashboard.page_client import PageClient
+from tests.dashboard.page_options import first
 from tests.deploy.boards import queries
 from tests.lag.prometheus_server import Prometheus, promtool
 from tests.spark.support.waiting import until
@@ -29,40 +44,58 @@ FIRES = 3
 FIRST_HOME = 900  # after the simulated ones
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SINGLE = ("pull-1", "push-1", "fixed-1")  # the hosts at the start
+SECOND = "push-2"  # is started later
+GROUPS = ("tallies", "notices", "archive")  # in the order of the page
 PROCESSES = {"page", "lag", "hub", "spark", *SINGLE}
 
 
 class ScrapedDemo:
     """A demonstration with its Prometheus. `folder` is its --data."""
 
-    def __init__(self, folder: Path, targets_url: str, prometheus: Prometheus, mark: str) -> None:
+    def __init__(
+        self, folder: Path, targets_url: str, page_url: str, prometheus: Prometheus, mark: str
+    ) -> None:
         self.folder, self.targets_url, self.mark = folder, targets_url, mark
         self.prometheus = prometheus
+        self.page = page_client(page_url)
+        self.homes = count(FIRST_HOME)  # that have not been on fire
         ready = json.loads((folder / "hub.out").read_text().partition("\n")[0])
         self.connection = str(ready["namespace_connection_string"])
 
     # -- independent counts -----------------------------------------------------------------------
 
     def count_events(self, hub: str) -> int:
-        async def count() -> int:
+        async def end() -> int:
             async with open_client(self.connection, hub) as client:
                 names = (await client.properties()).partitions
                 found = [await client.partition_properties(name) for name in names]
             return sum(each.last_sequence + 1 for each in found)
 
-        return in_thread(count())
+        return in_thread(end())
+
+    def query(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
+            return file.execute(query, values).fetchall()
 
     def alerts_in_database(self) -> dict[tuple[str, ...], float]:
-        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
-            rows = file.execute("SELECT kind, count(*) FROM alerts GROUP BY kind").fetchall()
-        return {(kind,): count for kind, count in rows}
+        rows = self.query("SELECT kind, count(*) FROM alerts GROUP BY kind")
+        return {(kind,): number for kind, number in rows}
 
     def rows_in_database(self, sensor: str = "%") -> int:
         """The rows of a kind of sensor, or of all."""
-        query = "SELECT count(*) FROM activity WHERE sensor LIKE ?"
-        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
-            (count,) = file.execute(query, [sensor]).fetchone()
-        return int(count)
+        ((number,),) = self.query("SELECT count(*) FROM activity WHERE sensor LIKE ?", sensor)
+        return int(number)
+
+    def alert_numbers(self, at_ms: int) -> tuple[int, int, int]:
+        """Open alerts, alerts of the last day and homes in alert."""
+        open_alerts = "alerts a LEFT JOIN alert_states s ON s.id = a.id WHERE s.closed_at IS NULL"
+        query = (
+            f"SELECT (SELECT count(*) FROM {open_alerts}),"
+            " (SELECT count(*) FROM alerts WHERE at > ?),"
+            f" (SELECT count(DISTINCT a.home) FROM {open_alerts})"
+        )
+        ((in_total, of_day, homes),) = self.query(query, at_ms - DAY_MS)
+        return in_total, of_day, homes
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -95,18 +128,41 @@ class ScrapedDemo:
         at = now_ms(SystemClock())
         async with open_client(self.connection, SENSORS_HUB) as client:
             sender = await client.sender()
-            for home in map(home_id, range(FIRST_HOME, FIRST_HOME + FIRES)):
+            for home in map(home_id, islice(self.homes, FIRES)):
                 reading = Reading(home, "smoke", at // MINUTE_MS, at, 80, at - 5000, "home", 90)
                 body, context = encode_reading(reading), {TRACEPARENT: TRACE}
                 await sender.send([Event(body, context, partition_key=home)])
 
-    def traces_in_database(self) -> set[str]:
-        with closing(sqlite3.connect(self.folder / "homes" / "homes.db", timeout=30)) as file:
-            rows = file.execute(
-                "SELECT t.trace FROM alert_traces t JOIN alerts a ON a.id = t.id WHERE a.home >= ?",
-                [home_id(FIRST_HOME)],
-            )
-            return {trace for (trace,) in rows}
+    def reject_a_send(self) -> None:
+        """Until then the metric of rejected sends has no series."""
+
+        async def send() -> None:
+            async with open_client(self.connection, ALERTS_HUB) as client:
+                sender = await client.batch_sender("0")
+                with suppress(AmqpError):
+                    await sender.deliver(Payload(b"\xff", 0, 1))
+
+        in_thread(send())
+
+    def fires(self) -> list[tuple[str, str]]:
+        """The id and the trace of the alerts of `send_fires`."""
+        return self.query(
+            "SELECT a.id, t.trace FROM alerts a JOIN alert_traces t ON a.id = t.id"
+            " WHERE a.home >= ?",
+            home_id(FIRST_HOME),
+        )
+
+    def start_host(self, group: str) -> str:
+        """Start one more host of a group, as the page does. Returns its name."""
+        watched = in_thread(self.page.get("/api/about")).json["groups"]
+        keys = [each["key"] for each in watched]
+        response = in_thread(self.page.post("/api/hosts/add", {"key": keys[GROUPS.index(group)]}))
+        return str(response.json["name"])
+
+
+def page_client(url: str) -> PageClient:
+    address = urlsplit(url)
+    return PageClient(address.port or 0, parse_qs(address.query)["token"][0])
 
 
 def in_thread(work: Coroutine[Any, Any, T]) -> T:
@@ -157,7 +213,7 @@ def check_counts(demo: ScrapedDemo) -> None:
     demo.send_fires()
     with demo.without_readings():
         until(lambda: demo.alerts_in_database().get(("fire",), 0) >= FIRES, DEMO_S, "no fire")
-        assert demo.traces_in_database() == {TRACE}
+        assert [trace for _, trace in demo.fires()] == [TRACE] * FIRES
         sent = demo.count_events(SENSORS_HUB)
         answers("sum(homes_readings_total) + sum(homes_malformed_readings_total)", {(): sent})
         answers('sum(pumphouse_hub_received_events_total{hub="sensors"})', {(): sent})
@@ -170,11 +226,27 @@ def check_counts(demo: ScrapedDemo) -> None:
         answers("sum by (kind) (homes_alerts_total) > 0", demo.alerts_in_database(), "kind")
         answers("homes_sent_to_alert_seconds_count", {(): sum(demo.alerts_in_database().values())})
         answers("homes_sent_to_row_seconds_count", {(): demo.rows_in_database()})
+        check_page_numbers(demo)
+
+
+def check_page_numbers(demo: ScrapedDemo) -> None:
+    """The page shows the alerts of the database, and the traces of the fires."""
+
+    def agree(data: Any) -> bool:
+        shown = (data["alerts_open"], data["alerts_day"], data["homes_in_alert"])
+        return shown == demo.alert_numbers(data["at"])
+
+    data = in_thread(first(demo.page, "/stream/homes", "homes", agree))
+    assert data["homes_in_alert"] >= FIRES
+    for alert_id, _ in demo.fires():
+        details = in_thread(demo.page.get(f"/api/alert?id={alert_id}")).json
+        assert details["trace"] == TRACE.split("-")[1]
+        assert [step["name"] for step in details["steps"] if step["at"]][-1] == "Row written"
 
 
 def check_added_kind(demo: ScrapedDemo, sensor: str) -> None:
     """The homes send the kind of sensor that a file adds, and the stages keep its readings."""
-    assert demo.prometheus.until_series(f'homes_readings_total{{kind="{sensor}"}} > 0')
+    demo.prometheus.until_series(f'homes_readings_total{{kind="{sensor}"}} > 0')
     until(lambda: demo.rows_in_database(sensor) > 0, DEMO_S, f"no row of {sensor}")
 
 
@@ -191,14 +263,23 @@ def check_lag_of_a_killed_host(demo: ScrapedDemo) -> None:
 
 
 def check_boards(demo: ScrapedDemo) -> None:
-    """Every query of the boards finds series."""
-    asked = queries()
+    """Every query of the boards finds values, while alerts, hand-overs and a rejection occur."""
+    asked = [query.removesuffix(" or vector(0)") for _, query in queries()]
     assert len(asked) > 30
-    for where, query in asked:
-        assert demo.prometheus.until_series(query), where
+    demo.send_fires()
+    demo.reject_a_send()
+    assert demo.start_host("notices") == SECOND
+    demo.prometheus.until_series(*asked)
 
 
 def check_processors(demo: ScrapedDemo) -> None:
-    """Every partition of every group has one owner."""
-    owned = "sum by (group) (pumphouse_processor_owned_partitions)"
-    demo.prometheus.until(owned, {("archive",): 16, ("notices",): 16, ("tallies",): 16}, "group")
+    """Every partition of every group has one owner, also after hand-overs to a second host."""
+    metric = "pumphouse_processor_owned_partitions"
+    hosts: dict[tuple[str, ...], float] = {("pull-1",): 16, ("fixed-1",): 16}
+    demo.prometheus.until(metric, hosts | {("push-1",): 8, (SECOND,): 8}, "host")
+    owned: dict[tuple[str, ...], float] = {(group,): 16 for group in GROUPS}
+    demo.prometheus.until(f"sum by (group) ({metric})", owned, "group")
+    handed_over = 'sum(pumphouse_processor_handoffs_total{group="notices", outcome="clean"})'
+    demo.prometheus.until(f"{handed_over} >= bool 8", {(): 1})
+    times = 'sum(pumphouse_processor_handoff_seconds_count{group="notices"})'
+    demo.prometheus.until(f"{times} - {handed_over}", {(): 0})

@@ -90,7 +90,7 @@ def test_the_demo_runs_and_leaves_no_process(
         check_page(url, browser)
         read_until(demo, r"sift lag [\d,]+ .*watch lag [\d,]+ .*record lag [\d,]+")
         assert len(processes_with(mark)) > 5
-        check_metrics(ScrapedDemo(tmp_path, targets, prometheus, mark))
+        check_metrics(ScrapedDemo(tmp_path, targets, url, prometheus, mark))
     demo.process.send_signal(signal.SIGINT)
     assert demo.wait(60.0) == (0, "")
     # This process has the mark too, but not in the environment it was started with.
