@@ -21,7 +21,7 @@ from pumphouse.processor.handling.threads import CallbackThreads
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import EventProcessorOptions, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
-from pumphouse.processor.reporting import Reporter
+from pumphouse.processor.reporting import RENEWED, Reporter
 from tests.processor.handling.test_handlers import HandlerHost
 from tests.processor.support.hub_and_store import HUB, HubAndStore, until
 from tests.processor.support.virtual_time import run
@@ -247,6 +247,27 @@ async def test_a_callback_that_always_raises_is_logged_as_often_as_other_failure
         f"callback_failed host=a callback=on_error {failure} count=100",
         f"callback_failed host=a callback=on_exception {failure}",
     ]
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+async def test_an_ownership_callback_that_always_raises_is_logged_at_powers_of_ten(
+    is_coroutine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def plain(change: str, partition: str) -> None:
+        raise KeyError("in the callback")
+
+    async def coroutine(change: str, partition: str) -> None:
+        plain(change, partition)
+
+    callback: Any = coroutine if is_coroutine else plain
+    reporter = Reporter("a", on_ownership=callback)
+    for number in range(101):
+        reporter.changed(RENEWED, str(number % 4))
+    await reporter.wait(30)
+    await asyncio.sleep(0)  # the callbacks of the tasks
+    counts = [r.getMessage().partition(" count=")[2] for r in caplog.records]
+    assert counts == ["", "10", "100"]
+    assert reporter.counts["callback_failed"] == 101
 
 
 async def test_all_callbacks_get_the_errors_in_the_same_order() -> None:

@@ -31,7 +31,7 @@ from pumphouse.client.base import (
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.leases.model import Group
-from pumphouse.logs import line
+from pumphouse.logs import RepeatedFailures, line
 from pumphouse.spark.lag.known_positions import (
     KnownPosition,
     Lag,
@@ -47,6 +47,7 @@ from pumphouse.spark.versions.features import LAG, require
 
 log = logging.getLogger("pumphouse.spark")
 
+ON_LAG = "on_lag"
 LAGS_MAX = 1000  # of queries that have ended, too
 LOOK_UP_ALL_S = 60.0  # Spark's other listeners wait meanwhile
 
@@ -84,6 +85,7 @@ class EventHubsLagListener(StreamingQueryListener):
             parsed = read_connection_string(connection, keyless=credential is not None)
             self._mirrored = MirroredHub(parsed, group, store, credential)
         self._histories: dict[tuple[str, str], PositionHistory] = {}
+        self._failures = RepeatedFailures()  # of on_lag
 
     # -- what Spark calls -------------------------------------------------------------------------
 
@@ -128,9 +130,15 @@ class EventHubsLagListener(StreamingQueryListener):
             self._mirrored.follow(source, history)
         try:
             self.on_lag(lag)
-        except Exception as failed:
-            message = line("callback_failed", callback="on_lag", error=failed, todo="fix on_lag")
-            log.error("%s", message, exc_info=True)
+        except Exception as error:
+            self._log_callback_failed(error)
+
+    def _log_callback_failed(self, error: Exception) -> None:
+        """Log the exception of on_lag with its traceback, unless it repeats."""
+        count = self._failures.failed(ON_LAG, error)
+        if count is not None:
+            fields = {"callback": ON_LAG, "error": error, "count": count if count > 1 else None}
+            log.error("%s", line("callback_failed", **fields, todo="fix on_lag"), exc_info=error)
 
 
 class MirroredHub:
