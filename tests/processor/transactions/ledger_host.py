@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import signal
+from contextvars import ContextVar
 from typing import Any
 
 import psycopg
@@ -19,20 +20,23 @@ from pumphouse import EventProcessorHost, PartitionContext, PartitionManagerOpti
 from pumphouse.events import Event
 from pumphouse.leases.stores.postgres.store import PostgresStore
 
-OF_HANDLERS: set[object] = set()  # the connection of the current transfer
+IN_TRANSFER = ContextVar("in a transfer", default=False)  # from BEGIN to COMMIT
 LEASES = PartitionManagerOptions(lease_duration_s=3, renew_interval_s=1)
 
 
 def kill_at(count: int, *, after: bool, by: signal.Signals = signal.SIGKILL) -> None:
-    """Die or stop at a statement of a handler's transaction; those of leases do not count."""
+    """Die or stop at a statement of a handler's transaction; those of leases do not count.
+
+    The statements are BEGIN, the limit of idle time, three rows, the checkpoint, and COMMIT. Before
+    the first of them a new connection is set up, which counts as a statement too.
+    """
     left = count
     wait = psycopg.AsyncConnection.wait
 
     async def counted(self: Any, gen: Any, *more: Any, **options: Any) -> Any:
         nonlocal left
-        is_counted = self in OF_HANDLERS
-        left -= is_counted
-        if is_counted and left == 0:
+        left -= IN_TRANSFER.get()
+        if IN_TRANSFER.get() and left == 0:
             if after:
                 gen.send(None)  # sends the statement, and waits for the response
                 self.pgconn.flush()
@@ -48,20 +52,21 @@ async def main(url: str, schema: str, connection: str, name: str) -> None:
         if os.environ.pop("STOP_AT", "") == "0":
             os.kill(os.getpid(), signal.SIGSTOP)
         debtor, creditor = event.body.decode().split()
-        async with context.transaction() as database:
-            OF_HANDLERS.add(database)
-            await database.execute(
-                f"INSERT INTO {schema}.entry VALUES (%s, %s)",
-                (context.partition_id, event.sequence),
-            )
-            for account, amount in sorted([(debtor, -1), (creditor, 1)]):
+        token = IN_TRANSFER.set(True)
+        try:
+            async with context.transaction() as database:
                 await database.execute(
-                    f"UPDATE {schema}.account SET coins = coins + %s WHERE name = %s",
-                    (amount, account),
+                    f"INSERT INTO {schema}.entry VALUES (%s, %s)",
+                    (context.partition_id, event.sequence),
                 )
-
-            # The checkpoint and the commit follow.
-        OF_HANDLERS.clear()
+                for account, amount in sorted([(debtor, -1), (creditor, 1)]):
+                    await database.execute(
+                        f"UPDATE {schema}.account SET coins = coins + %s WHERE name = %s",
+                        (amount, account),
+                    )
+                # The checkpoint and the commit follow.
+        finally:
+            IN_TRANSFER.reset(token)
 
     # A zombie keeps the locks of its transaction for no longer than its lease.
     async with PostgresStore(url, schema=schema, transaction_idle_s=3) as store:

@@ -27,13 +27,14 @@ from tests.postgres.proxy import proxy_to
 from tests.postgres.server import PostgresServer
 from tests.processor.transactions import ledger_host
 
-KILLS = int(os.environ.get("LEDGER_KILLS", "12"))
+KILLS = int(os.environ.get("LEDGER_KILLS", "16"))
 LEDGERS = min(8, max(1, KILLS // 24))  # at once: a new host waits for leases most of the time
 HUB, PARTITIONS = "transfers", 1
 ACCOUNTS = [f"account-{number}" for number in range(4)]
 LIMIT_S = 120.0
-# Statements of one transfer after BEGIN: three rows, checkpoint, commit.
-STATEMENTS = 5
+# Statements of one transfer: BEGIN, the limit of idle time, three rows, checkpoint, COMMIT.
+STATEMENTS = 7
+FIRST_STATEMENTS = 1 + STATEMENTS  # the first transfer also sets up its connection
 TRANSFERS = 3  # sent before each kill: more than are handled before it
 DISTURBANCES = max(1, KILLS // 12)
 # Hosts are forked from a process that has imported everything: many kills need many hosts.
@@ -141,7 +142,7 @@ async def kill_hosts(postgres: PostgresServer, kills: range) -> int:
             await accounts.send(TRANSFERS)
             # Each statement of the first two transfers in turn; every second time after it was
             # sent.
-            at = 1 + kill // 2 % (2 * STATEMENTS)
+            at = 1 + kill // 2 % (FIRST_STATEMENTS + STATEMENTS)
             after = {"KILL_AFTER": "1"} if kill % 2 else {}
             host = accounts.start("host", KILL_AT=str(at), **after)
             try:
@@ -173,7 +174,7 @@ def state_of(pid: int) -> str:
 @pytest.mark.parametrize(
     ("at", "after"),
     # With the current event; in its transaction; with the commit sent and its response not read.
-    [(0, {}), (3, {}), (STATEMENTS, {"KILL_AFTER": "1"})],
+    [(0, {}), (6, {}), (FIRST_STATEMENTS, {"KILL_AFTER": "1"})],
 )
 async def test_zombies_neither_lose_nor_double_a_transfer(
     at: int, after: dict[str, str], postgres: PostgresServer
