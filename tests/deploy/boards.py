@@ -51,6 +51,11 @@ def queries() -> list[tuple[str, str]]:
     ]
 
 
+def query_of(board: str, title: str) -> str:
+    """The first query of a panel."""
+    return next(query for where, query in queries() if where == f"{board}: {title}")
+
+
 def metrics_of(query: str) -> list[Metric]:
     """The definitions of the metrics that a query reads; KeyError for an unknown name."""
     names = names_of_samples()

@@ -11,14 +11,36 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pumphouse.telemetry.definitions import METRICS
 from pumphouse.telemetry.prometheus import name_of
-from tests.deploy.boards import FILES, FOLDER, metrics_of, panels, queries, read_board
+from tests.deploy.boards import (
+    FILES,
+    FOLDER,
+    metrics_of,
+    panels,
+    queries,
+    query_of,
+    read_board,
+)
 from tests.deploy.manifests import DEPLOY, compose
 from tests.lag.prometheus_server import promtool
 
 BY = re.compile(r"\bby \(([^)]*)\)")
 LEGEND = re.compile(r"\{\{(\w+)\}\}")
 OF_PROMETHEUS = {"le", "job", "instance", "process"}  # `process` is a label of the demo's list
+NOT_ON_A_BOARD = {
+    # Part of the sums, maxima and statuses that the boards show.
+    "eventhub_consumergroup_group_lag_seconds",
+    "eventhub_consumergroup_group_max_lag",
+    "eventhub_consumergroup_group_offset",
+    "eventhub_partition_earliest_offset",
+    "eventhub_partition_latest_offset",
+    "eventhub_consumergroup_poll",
+    # Of applications that send; the hub counts what it receives.
+    "messaging.client.sent.messages",
+}
+
+Expected = list[tuple[str, float]]  # labels and value of each series
 
 
 def test_there_are_two_boards() -> None:
@@ -84,6 +106,66 @@ def test_promtool_accepts_every_query(tmp_path: Path) -> None:
     checked = promtool("check", "rules", "--lint=none", str(file))
     assert checked.returncode == 0, checked.stderr
     assert f"{len(rules)} rules found" in checked.stdout
+
+
+def test_the_boards_show_every_other_metric() -> None:
+    shown = {metric.name for _, query in queries() for metric in metrics_of(query)}
+    assert METRICS.keys() - shown == NOT_ON_A_BOARD
+
+
+def test_no_query_replaces_a_missing_exporter_by_a_number() -> None:
+    assert [query for _, query in queries() if re.search(r"\b(vector|absent)\b", query)] == []
+
+
+WATERMARK = "pumphouse_spark_watermark_delay_seconds"
+HUB_UP = {'pumphouse_hub_throttled_total{hub="orders"}': "0+0x20"}
+
+
+@pytest.mark.parametrize(
+    ("title", "series", "expected"),
+    [
+        ("Refused and throttled", {}, []),
+        ("Refused and throttled", HUB_UP, [("{}", 0)]),
+        (
+            "Refused and throttled",
+            HUB_UP | {'pumphouse_hub_rejected_sends_total{hub="orders"}': "0+30x20"},
+            [("{}", 2)],
+        ),
+        (
+            "Sync to disk, 99 %",
+            {
+                'pumphouse_hub_sync_seconds_bucket{le="0.1"}': "0+0x20",
+                'pumphouse_hub_sync_seconds_bucket{le="0.2"}': "0+100x20",
+                'pumphouse_hub_sync_seconds_bucket{le="+Inf"}': "0+100x20",
+            },
+            [("{}", 0.199)],
+        ),
+        (
+            "Watermark",
+            {f'{WATERMARK}{{query="{n}"}}': f"{n}+0x20" for n in (7, 9)},
+            [('{query="7"}', 7), ('{query="9"}', 9)],
+        ),
+    ],
+)
+def test_the_values_of_a_query(
+    tmp_path: Path, title: str, series: dict[str, str], expected: Expected
+) -> None:
+    """Of queries that have no series, or no value, in the demonstration."""
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": text} for name, text in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": query_of("fleet", title),
+                "eval_time": "5m",
+                "exp_samples": [{"labels": labels, "value": value} for labels, value in expected],
+            }
+        ],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
+    checked = promtool("test", "rules", str(file))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_an_unknown_metric_is_noticed() -> None:

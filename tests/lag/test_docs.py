@@ -11,6 +11,7 @@ from pumphouse.lag.exporter import OBSERVED
 from pumphouse.telemetry import definitions
 from pumphouse.telemetry.definitions import COUNTER, METRICS, POLL_FAILURES, POLL_SECONDS, Metric
 from pumphouse.telemetry.prometheus import metric_name, name_of
+from tests.deploy.boards import metrics_of
 from tests.lag.prometheus_server import promtool
 
 PAGE = (Path(__file__).parents[2] / "docs" / "observability.md").read_text()
@@ -55,7 +56,17 @@ def test_every_metric_is_documented() -> None:
 
 def test_every_table_has_a_section_here() -> None:
     metrics = PAGE.partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^### (.+)$", metrics, re.MULTILINE) == list(SECTIONS)
+    sections = (section.partition("\n") for section in metrics.split("\n### ")[1:])
+    assert [name for name, _, text in sections if "\n| metric |" in text] == list(SECTIONS)
+
+
+def test_alerts_read_metrics_that_exist() -> None:
+    rules = re.findall(r"^ +expr: (.+)$", PAGE, re.MULTILINE)
+    assert len(rules) == 2
+    for query in (*rules, *re.findall(r"`(\w+\(eventhub_.+\) > 0)`", PAGE)):
+        assert metrics_of(query), query
+    with pytest.raises(KeyError, match="eventhub_consumergroup_state"):
+        metrics_of("eventhub_consumergroup_state >= 3")
 
 
 def test_the_configuration_and_the_alerts_are_valid(tmp_path: Path) -> None:
