@@ -5,17 +5,22 @@ Readers are called as Spark calls them, without Spark. Their tasks have the name
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from pumphouse.client.base import ReaderOptions
+from pumphouse.client.factory import open_client
 from pumphouse.errors import PumphouseError, ReaderEvicted
+from pumphouse.events import LATEST
 from pumphouse.spark import source
-from pumphouse.spark.driver import guard, hub_state
+from pumphouse.spark.driver import all_partitions, guard, hub_state
+from pumphouse.spark.driver.epochs import EPOCH_MAX, HEADROOM, epoch_above, run_epoch
 from pumphouse.spark.read import task as read_task
 from pumphouse.spark.read.connections import connections
-from pumphouse.spark.read.siblings import TaskOrigin, is_reader_of_driver, probe_name
+from pumphouse.spark.read.siblings import BATCH_EPOCH, TaskOrigin, is_reader_of_driver, probe_name
 from tests.spark.conftest import Hub
 from tests.spark.support.network import Network
 from tests.spark.support.readers import Run, both_drivers
@@ -89,6 +94,49 @@ def test_a_task_of_the_older_query_is_refused_between_two_batches_of_the_newer(
                 return f"the query with id {NEWER}" in str(failed)
 
         until(is_refused)
+
+
+def has_reader(hub: Hub, partition: str) -> bool:
+    """Whether a reader with an epoch is attached: then the hub refuses those without."""
+
+    async def attach() -> None:
+        async with open_client(hub.connection) as client:
+            await (await client.reader(ReaderOptions(partition, "$Default", LATEST))).close()
+
+    try:
+        asyncio.run(attach())
+    except ReaderEvicted:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("options", [{}, {"partitions": "2,1"}])
+def test_the_newer_query_reads_though_its_clock_is_an_hour_behind(
+    hub: Hub,
+    read_as: ReadAs,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+) -> None:
+    guarded = "1" if options else "0"
+    hub.send("a", partition="2")
+    with Run(hub, **options) as older:
+        assert read_as(older, OLDER) == {"2": 1}
+        until(lambda: has_reader(hub, guarded))
+        an_hour_ago = run_epoch() - 3_600_000 * BATCH_EPOCH
+        monkeypatch.setattr(all_partitions, "run_epoch", lambda: an_hour_ago)
+        with Run(hub, **options) as newer:
+            for _ in range(2):
+                assert read_as(newer, NEWER) == {"2": 1}
+                hub.send("b", partition="2")
+            until(lambda: has_failed(older))
+
+
+def test_an_epoch_is_raised_above_that_of_a_reader_that_is_present() -> None:
+    assert epoch_above(7 * BATCH_EPOCH, None) == 7 * BATCH_EPOCH
+    assert epoch_above(7 * BATCH_EPOCH, 7 * BATCH_EPOCH - 1) == 7 * BATCH_EPOCH
+    # The other query raises its epoch with every batch, until it notices.
+    assert epoch_above(0, 7 * BATCH_EPOCH + 5) == 7 * BATCH_EPOCH + HEADROOM
+    assert epoch_above(0, EPOCH_MAX) == 0  # the hub then names the reader with this epoch
 
 
 def test_two_sources_of_a_query_read_the_same_hub(hub: Hub, read_as: ReadAs) -> None:

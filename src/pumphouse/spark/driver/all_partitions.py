@@ -19,8 +19,8 @@ from pumphouse.spark.driver.base import (
     make_task,
     newest_positions,
     planned_hub,
-    run_epoch,
 )
+from pumphouse.spark.driver.epochs import run_epoch
 from pumphouse.spark.driver.guard import GroupGuard, GuardedBatch
 from pumphouse.spark.generation import created_in, is_recreated, with_created
 from pumphouse.spark.lag.mirror import BackgroundMirror, CheckpointMirror
@@ -49,11 +49,11 @@ class AllPartitionsDriver:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self._epoch = run_epoch()
-        self.run = QueryRun(options, self._epoch if options.reading.exclusive else None)
-        self._guard = GroupGuard(self.run.hub_state, options.group, self._epoch - 1)
+        self.run = QueryRun(options, run_epoch() if options.reading.exclusive else None)
+        self._guard = GroupGuard(self.run.hub_state, options.group)
         self._ends = False  # AvailableNow: the run ends with a batch that is empty
-        self._end: Offset | None = None  # of the batch with this epoch
+        self._batches = 0  # how many the run has planned
+        self._end: Offset | None = None  # of the last one
         self._first_created_ms: int | None = None  # of the hub, at the first contact of the run
         self._name = f"spark-{token_hex(4)}"  # of readers whose query is not known
         self._mirror = BackgroundMirror(checkpoint_mirror(options)) if options.store else None
@@ -123,7 +123,7 @@ class AllPartitionsDriver:
         offsets = start_of_batch(self.run.hub, start, end), from_json(self.run.hub, end)
         created_ms = created_in(start), created_in(end)
         spans = self.run.planner.plan_spans(*offsets, snapshot, created_ms)
-        epoch = self._epoch_of(end) if self.options.reading.exclusive else None
+        epoch = self._epoch_of(end)
         if epoch is not None and spans:
             guarded = min(offsets[1], key=order)
             self._guard.begin_batch(GuardedBatch(spans[0].partition, guarded, epoch))
@@ -132,11 +132,12 @@ class AllPartitionsDriver:
             self.options, columns, spans, epoch, self.run.reports, planned, self._name
         )
 
-    def _epoch_of(self, end: Offset) -> int:
+    def _epoch_of(self, end: Offset) -> int | None:
         """The epoch of the batch that ends here: the same for all scans of the batch."""
         if end != self._end:
-            self._epoch, self._end = self._epoch + BATCH_EPOCH, end
-        return self._epoch
+            self._batches, self._end = self._batches + 1, end
+        first = self.run.hub_state.epoch
+        return None if first is None else first + self._batches * BATCH_EPOCH
 
     def committed(self, end: Offset) -> None:
         """Mirror the positions that are known; a store that fails does not fail the query."""

@@ -41,7 +41,6 @@ from pumphouse.spark.planner import (
     ReadStatistics,
 )
 from pumphouse.spark.read.same_hub import PlannedHub
-from pumphouse.spark.read.siblings import BATCH_EPOCH
 from pumphouse.spark.read.task import Task
 
 log = logging.getLogger("pumphouse.spark")
@@ -213,16 +212,6 @@ def planned_hub(snapshot: HubSnapshot) -> PlannedHub:
         if position.enqueued_ms is not None
     }
     return PlannedHub(snapshot.created_ms, newest_ms)
-
-
-def run_epoch() -> int:
-    """The first epoch of a run that starts now: higher than those of every earlier run.
-
-    Each batch raises the epoch by BATCH_EPOCH, and each ms of the clock raises the first epoch of a
-    run by as much. A batch takes longer than 1 ms, so the epochs of a run stay below those of a
-    later run.
-    """
-    return now_ms(SystemClock()) * BATCH_EPOCH
 
 
 def make_task(

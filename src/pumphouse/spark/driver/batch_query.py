@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 
 from pumphouse.spark.driver.all_partitions import make_tasks
-from pumphouse.spark.driver.base import ColumnSelection, TaskPartition, planned_hub, run_epoch
+from pumphouse.spark.driver.base import ColumnSelection, TaskPartition, planned_hub
+from pumphouse.spark.driver.epochs import run_epoch
 from pumphouse.spark.driver.filters import Bounds, narrow
 from pumphouse.spark.driver.hub_state import HubState
 from pumphouse.spark.options import SourceOptions
@@ -33,4 +34,4 @@ def plan_batch_tasks(
         spans = planner.plan_spans(start, end, snapshot)
     finally:
         hub_state.close()
-    return make_tasks(options, columns, spans, epoch, planned=planned_hub(snapshot))
+    return make_tasks(options, columns, spans, hub_state.epoch, planned=planned_hub(snapshot))

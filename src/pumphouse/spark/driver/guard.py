@@ -58,8 +58,8 @@ class GuardedBatch:
 class GroupGuard:
     """The guard of one run of a query, with the epoch below those of the run."""
 
-    def __init__(self, hub_state: HubState, group: str, epoch: int) -> None:
-        self._hub_state, self._group, self._epoch = hub_state, group, epoch
+    def __init__(self, hub_state: HubState, group: str) -> None:
+        self._hub_state, self._group = hub_state, group
         self._name = ""  # of the guard; it has the id of the query
         self._running: Future[None] | None = None
         self._attempted = threading.Event()  # to attach
@@ -96,9 +96,8 @@ class GroupGuard:
 
     async def _read(self, partition: str, name: str) -> ReaderEvicted | None:
         """Read until another reader evicts this one, or the hub fails."""
-        options = ReaderOptions(
-            partition, self._group, LATEST, epoch=self._epoch, prefetch=1, name=name
-        )
+        epoch = (self._hub_state.epoch or 1) - 1
+        options = ReaderOptions(partition, self._group, LATEST, epoch=epoch, prefetch=1, name=name)
         try:
             reader = await self._hub_state.open_reader(options)
             self._attempted.set()

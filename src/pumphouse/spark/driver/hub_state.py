@@ -27,8 +27,10 @@ from pumphouse.errors import AuthError, ConnectionFailed, HubNotFound, Pumphouse
 from pumphouse.events import LATEST, Event, Position
 from pumphouse.logs import line
 from pumphouse.spark.advice import no_response_error, no_such_group_error, with_advice
+from pumphouse.spark.driver.epochs import epoch_above
 from pumphouse.spark.driver.loop_thread import LoopThread
 from pumphouse.spark.identity import open_hub
+from pumphouse.spark.offsets import order
 from pumphouse.spark.options import SourceOptions
 from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.planner import HubSnapshot
@@ -92,7 +94,7 @@ class HubState:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.options = options
-        self.epoch = epoch
+        self.epoch = epoch  # of the readers; raised if an older query has a higher one
         self.reader_name = probe_name(token_hex(4))
         self.clock: Clock = clock or SystemClock()
         self.sleep = sleep
@@ -243,9 +245,12 @@ class HubState:
         """Raise if the consumer group does not exist, before a task fails because of it.
 
         A reader without an epoch evicts no other. If other readers make the hub refuse it, the
-        group exists; if the partition is unavailable, the tasks report it.
+        group exists; if the partition is unavailable, the tasks report it. A reader with an epoch
+        is of an older query: its guard reads the first partition.
         """
-        partition = (await self._partition_names(client))[0]
+        names = await self._partition_names(client)
+        read = [name for name in names if name in self.options.partitions] or names
+        partition = min(read, key=order)
         options = ReaderOptions(partition, self.options.group, LATEST, prefetch=1)
         try:
             async with asyncio.timeout(UNRESPONSIVE_S):
@@ -255,6 +260,9 @@ class HubState:
             raise no_such_group_error(group, hub, failed) from None
         except AuthError:
             raise
+        except ReaderEvicted as refused:
+            if self.epoch is not None:
+                self.epoch = epoch_above(self.epoch, refused.epoch)
         except (PumphouseError, TimeoutError) as failed:
             log.debug("%s", line("group_not_checked", group=self.options.group, error=failed))
         self._group_checked = True
