@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, cast
@@ -12,8 +13,10 @@ import pytest
 from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, LATEST
 from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.processor.dead_letters import DeadLetterFile, DeadLetterHub
 from pumphouse.processor.fixed import FixedPartitionProcessor
 from pumphouse.processor.host import EventProcessorHost
+from pumphouse.processor.hosting.group import ProcessorGroup
 from pumphouse.processor.options import (
     RELAXED,
     CheckpointPolicy,
@@ -158,7 +161,10 @@ def test_invalid_start_positions_of_partitions_are_refused() -> None:
         ("leases.db", "store must be a store, not a string: use open_store('leases.db')"),
         ("AccountKey=c2VjcmV0", "store must be a store, not a string: use open_store(...)"),
         (None, "store must be a store, such as open_store('leases.db') (got a NoneType)"),
-        (MemoryStore, "store must be a store, such as open_store('leases.db') (got a"),
+        (
+            MemoryStore,
+            "store must be a store, such as open_store('leases.db') (got the class Mem",
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -291,6 +297,94 @@ def test_a_function_of_the_options_must_take_its_argument(given: Any) -> None:
         OptionError, match=r"is called as (starts\(part|on_expired\(er).* not accept"
     ):
         given(lambda: None)
+
+
+class CalledAsync:
+    async def __call__(self, *given: str) -> Any: ...
+
+
+@pytest.mark.parametrize("wrong", [CalledAsync(), CalledAsync().__call__])
+@pytest.mark.parametrize(
+    ("name", "create"),
+    [
+        ("starts", lambda wrong: ProcessorOptions(starts=wrong)),
+        (
+            "initial_position_provider",
+            lambda wrong: EventProcessorOptions(initial_position_provider=wrong),
+        ),
+        ("connect", lambda wrong: Processor(wrong, store=STORE)),
+        ("connect", lambda wrong: ProcessorGroup(wrong, store=STORE)),
+    ],
+)
+async def test_a_coroutine_function_is_refused_where_a_plain_one_is_needed(
+    name: str, create: Callable[[Any], object], wrong: Any
+) -> None:
+    with pytest.raises(OptionError, match=f"{name} must be a plain function, and .*Called"):
+        create(wrong)
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda connect: Processor(connect, store=STORE),
+        lambda connect: EventProcessorHost("vm", connect, store=STORE),
+        lambda connect: FixedPartitionProcessor(connect, partitions=1, store=STORE),
+        lambda connect: ProcessorGroup(connect, store=STORE),
+        DeadLetterHub,
+    ],
+)
+async def test_a_hub_that_cannot_be_connected_is_refused(create: Callable[[Any], object]) -> None:
+    sentence = "connect must be a connection string, or a function that returns a client (got "
+    for wrong, kind in ((None, "a NoneType)"), (b"Endpoint=sb://h", "a bytes)")):
+        with pytest.raises(OptionError, match=re.escape(sentence + kind)):
+            create(wrong)
+    with pytest.raises(OptionError, match=r"connect is called as connect\(.*\), which .*<lambda>"):
+        create(lambda one, two: None)
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda letters: EventProcessorHost("vm", "x", store=STORE, dead_letters=letters),
+        lambda letters: new_fixed(dead_letters=letters),
+        lambda letters: Processor("x", store=STORE).run(handler=print, dead_letters=letters),
+    ],
+)
+@pytest.mark.parametrize(
+    ("letters", "kind"),
+    [
+        ("letters.jsonl", "(got a str)"),
+        (DeadLetterFile, "(got the class DeadLetterFile)"),
+        (sys.stderr, "(got a "),
+    ],
+)
+async def test_dead_letters_without_its_methods_are_refused(
+    create: Callable[[Any], object], letters: object, kind: str
+) -> None:
+    sentence = "dead_letters must be a DeadLetterFile(PATH), a DeadLetterHub(CONNECTION), or an "
+    with pytest.raises(OptionError, match=re.escape(sentence)) as refused:
+        await cast(Any, create(letters))
+    assert kind in str(refused.value)
+
+
+async def test_a_strategy_is_checked_when_it_is_given() -> None:
+    for wrong, sentence in ((5, r"\(got 5\): use one of steady, "), ("stable", "unknown strategy")):
+        given: Any = wrong
+        with pytest.raises(OptionError, match=sentence):
+            Processor("x", store=STORE, strategy=given)
+        with pytest.raises(OptionError, match=sentence):
+            EventProcessorHost("vm", "x", store=STORE, strategy=given)
+
+
+async def test_functions_of_a_group_are_checked_when_they_are_given() -> None:
+    group = ProcessorGroup("x", store=STORE)
+    wrong: Any = lambda: None  # noqa: E731
+    with pytest.raises(OptionError, match=r"serve is called as serve\(partition\), which "):
+        group.pull("orders", wrong)
+    with pytest.raises(OptionError, match=r"on_message is called as on_message\(context, event\)"):
+        group.push("orders", on_message=wrong)
+    with pytest.raises(OptionError, match="the class dict has no method open"):
+        group.push("orders", cast(Any, dict))
 
 
 async def test_serve_must_take_a_partition_and_be_a_coroutine_function() -> None:

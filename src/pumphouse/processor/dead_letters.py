@@ -28,6 +28,7 @@ from pumphouse.client.factory import open_client
 from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
 from pumphouse.private_files import private_opener
+from pumphouse.processor.checks.parts import check_connect
 
 log = logging.getLogger("pumphouse.processor")
 
@@ -111,6 +112,7 @@ class DeadLetterHub:
     """Sends dead letters to another hub: the same body, key and properties, and the cause."""
 
     def __init__(self, connect: str | ConnectionString | Callable[[], HubClient]) -> None:
+        check_connect("connect", connect)
         self._connect = connect
         self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()

@@ -33,11 +33,11 @@ from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import fixed
 from pumphouse.processor import reporting
+from pumphouse.processor.checks.parts import check_connect, check_dead_letters, check_store
 from pumphouse.processor.checks.values import (
     check_function,
     check_name,
     check_options,
-    check_store,
     check_whole,
 )
 from pumphouse.processor.dead_letters import DeadLetters
@@ -93,7 +93,9 @@ class FixedPartitionProcessor:
         **settings: Unpack[FixedPartitionSettings],
     ) -> None:
         check_whole("partitions", partitions, 1)
+        check_connect("connect", connect)
         check_store(store)
+        check_dead_letters(dead_letters)
         check_name("group", group)
         check_name("host", host or "host")
         check_options("options", options, FixedPartitionOptions, "lease_s=60")

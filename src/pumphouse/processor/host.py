@@ -33,19 +33,15 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.leases.strategies import Strategy
+from pumphouse.leases.strategies import Strategy, choose_strategy
 from pumphouse.processor.checks.callbacks import (
     OnErrorOfHost,
     check_error_callback,
     error_arguments,
 )
 from pumphouse.processor.checks.factories import check_factory
-from pumphouse.processor.checks.values import (
-    check_function,
-    check_name,
-    check_options,
-    check_store,
-)
+from pumphouse.processor.checks.parts import check_connect, check_dead_letters, check_store
+from pumphouse.processor.checks.values import check_function, check_name, check_options
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
@@ -107,7 +103,10 @@ class EventProcessorHost:
             raise OptionError("host_name is empty: use EventProcessorHost.create_host_name()")
         check_name("host_name", host_name)
         check_name("consumer_group", consumer_group)
+        check_connect("connect", connect)
         check_store(store)
+        choose_strategy(strategy, None)
+        check_dead_letters(dead_letters)
         check_error_callback("on_error", on_error)
         self.host_name = host_name
         self.consumer_group = consumer_group

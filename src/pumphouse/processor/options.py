@@ -19,6 +19,7 @@ from pumphouse.processor.checks.values import (
     check_choice,
     check_flag,
     check_function,
+    check_plain_function,
     check_position,
     check_positions,
     check_seconds,
@@ -291,11 +292,10 @@ class EventProcessorOptions:
         check_seconds("receive_timeout_s", self.receive_timeout_s)
         flags = ("invoke_processor_after_receive_timeout", "checkpoint_on_stop")
         _check_each(check_flag, self, *flags)
-        for name, argument in (
-            ("initial_position_provider", "partition"), ("on_exception", "error")
-        ):  # fmt: skip
-            if getattr(self, name) is not None:
-                check_function(name, getattr(self, name), argument)
+        if (provider := self.initial_position_provider) is not None:
+            check_plain_function("initial_position_provider", provider, "partition")
+        if self.on_exception is not None:
+            check_function("on_exception", self.on_exception, "error")
         _check_checkpoints(self.checkpoints)
         _check_shared(self)
         if self.prefetch_count < self.max_batch_size:

@@ -32,12 +32,8 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
-from pumphouse.processor.checks.values import (
-    check_function,
-    check_name,
-    check_options,
-    check_store,
-)
+from pumphouse.processor.checks.parts import check_connect, check_dead_letters, check_store
+from pumphouse.processor.checks.values import check_function, check_name, check_options
 from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handler, Handling
@@ -70,6 +66,7 @@ class Processor:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
+        check_connect("connect", connect)
         check_store(store)
         check_name("group", group)
         check_name("host", host or "host")
@@ -175,6 +172,7 @@ class Processor:
 
     def _serve_with_handler(self, handler: Handler, dead_letters: DeadLetters | None) -> None:
         check_function("handler", handler, "partition", "events")
+        check_dead_letters(dead_letters)
         handling = Handling(
             handler,
             self.engine.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,7 +10,7 @@ import pytest
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.stores.memory import MemoryStore
-from pumphouse.processor.checks.factories import check_methods
+from pumphouse.processor.checks.factories import check_factory, check_methods
 from pumphouse.processor.host import EventProcessorHost
 from tests.processor.support.virtual_time import run
 
@@ -42,6 +43,18 @@ class Static:
     process_error = Mock()
 
 
+class TwoArguments(Static):
+    def __init__(self, context: object, database: object) -> None: ...
+
+
+def two_arguments(context: object, database: object) -> Static:
+    return Static()
+
+
+async def coroutine(context: object) -> Static:
+    return Static()
+
+
 @pytest.mark.parametrize(
     ("factory", "reason"),
     [
@@ -51,6 +64,20 @@ class Static:
             WithoutReason,
             r"close is called as close\(self, context, reason\), which WithoutReason.close\(self, "
             r"context: .*\) .* does not accept: too many positional arguments",
+        ),
+        (
+            TwoArguments,
+            r"factory is called as factory\(context\), which TwoArguments\(context: .*, database: "
+            r".* does not accept: missing a required argument: 'database'",
+        ),
+        (
+            two_arguments,
+            r"factory is called as factory\(context\), which two_arguments\(.* does not accept",
+        ),
+        (
+            coroutine,
+            "factory must be a plain function, and coroutine is a coroutine function: define it "
+            "with `def`",
         ),
         ("WithoutOpen", "register\\(\\) needs a class or a function .* \\(got 'WithoutOpen'\\)"),
     ],
@@ -77,3 +104,13 @@ def test_an_object_whose_method_lacks_a_parameter_is_refused() -> None:
 def test_methods_of_every_kind_are_accepted() -> None:
     check_methods(Static, "the class")
     check_methods(Static(), "the object")
+
+
+def test_factories_with_and_without_a_parameter_are_accepted() -> None:
+    class Called(Static):
+        async def __call__(self) -> None: ...
+
+    for factory in (Static, Called, Mock(), lambda: Static(), lambda context: Static()):
+        check_factory(factory)
+    check_factory(partial(two_arguments, database=None))
+    check_factory(lambda *arguments, limit=3: Static())

@@ -70,4 +70,9 @@ def choose_strategy(strategy: str | Strategy, max_partitions: int | None) -> Str
     """The strategy, given by name or as an object, limited to `max_partitions`."""
     if isinstance(strategy, Strategy):
         return limited(strategy, max_partitions)
+    if not isinstance(strategy, str):
+        raise OptionError(
+            f"strategy must be a name or a Strategy (got {strategy!r}): use one of "
+            f"{strategy_forms()}"
+        )
     return parse_strategy(strategy, max_partitions)

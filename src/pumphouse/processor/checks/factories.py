@@ -7,9 +7,10 @@ is claimed.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 from pumphouse.errors import OptionError
-from pumphouse.processor.checks.values import check_function
+from pumphouse.processor.checks.values import check_function, check_plain_function
 
 # The methods of an event processor, and what they are called with.
 METHODS = {
@@ -21,7 +22,7 @@ METHODS = {
 
 
 def check_factory(factory: object) -> None:
-    """OptionError unless this is a class with all methods, or a function.
+    """OptionError unless this is a class with all methods, or a plain function.
 
     The object that a function returns is checked when it is created.
     """
@@ -31,6 +32,20 @@ def check_factory(factory: object) -> None:
         raise OptionError(
             f"register() needs a class or a function that returns an object (got {factory!r})"
         )
+    check_plain_function("factory", factory, *(("context",) if takes_context(factory) else ()))
+
+
+def takes_context(factory: Callable[..., object]) -> bool:
+    """Whether a factory is called with the PartitionContext: it has a parameter without default."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a C function without a signature
+        return False
+    return any(
+        parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )
 
 
 def check_methods(processor: object, name: str) -> None:

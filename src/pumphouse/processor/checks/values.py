@@ -81,6 +81,18 @@ def check_function(name: str, value: object, *arguments: str) -> None:
         ) from None
 
 
+def check_plain_function(name: str, value: object, *arguments: str) -> None:
+    """A function that can be called with these arguments and returns its result at once."""
+    check_function(name, value, *arguments)
+    called = None if isinstance(value, type) else type(value).__call__
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(called):
+        shown = getattr(value, "__qualname__", type(value).__qualname__)
+        raise OptionError(
+            f"{name} must be a plain function, and {shown} is a coroutine function: define it "
+            "with `def`"
+        )
+
+
 def check_name(name: str, value: object) -> None:
     """A text that is not empty. The group "" would be stored apart from "$Default"."""
     if not isinstance(value, str) or not value:
@@ -115,14 +127,4 @@ def check_positions(name: str, value: object) -> None:
     elif not callable(value):
         raise OptionError(f"{name} must be a function or a mapping of positions (got {value!r})")
     else:
-        check_function(name, value, "partition")
-
-
-def check_store(value: object) -> None:
-    """A store, not its URL. The text is repeated only if it cannot contain a key."""
-    if isinstance(value, str):
-        url = repr(value) if "=" not in value else "..."
-        raise OptionError(f"store must be a store, not a string: use open_store({url})")
-    if not hasattr(type(value), "__aenter__"):  # what `async with` looks for
-        kind = type(value).__name__
-        raise OptionError(f"store must be a store, such as open_store('leases.db') (got a {kind})")
+        check_plain_function(name, value, "partition")

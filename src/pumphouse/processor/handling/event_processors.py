@@ -7,7 +7,6 @@ EventProcessorHost -> EventProcessor -> open, process_events, process_error, clo
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 from pumphouse.errors import OwnershipLost
 from pumphouse.events import Event
-from pumphouse.processor.checks.factories import check_methods
+from pumphouse.processor.checks.factories import check_methods, takes_context
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.recording.recorder import EVENT
 from pumphouse.processor.term import PartitionEnded, StopReason
@@ -132,18 +131,6 @@ def make_processor(factory: Factory, context: PartitionContext) -> EventProcesso
     processor = factory(context) if takes_context(factory) else factory()
     check_methods(processor, f"the object that {factory!r} returned")
     return processor
-
-
-def takes_context(factory: Factory) -> bool:
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # a C function without a signature
-        return False
-    return any(
-        parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
 
 
 def close_reason(partition: PartitionClient) -> CloseReason:

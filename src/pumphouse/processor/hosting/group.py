@@ -27,7 +27,9 @@ from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.processor.checks.values import check_flag, check_store
+from pumphouse.processor.checks.factories import check_factory
+from pumphouse.processor.checks.parts import check_connect, check_store
+from pumphouse.processor.checks.values import check_flag, check_function
 from pumphouse.processor.engine import Engine
 from pumphouse.processor.fixed import FixedPartitionProcessor, OnBatch
 from pumphouse.processor.handling.event_processors import Factory, OnError, OnMessage
@@ -77,6 +79,7 @@ class ProcessorGroup:
         host: str = "",
         keep_going: bool = False,
     ) -> None:
+        check_connect("connect", connect, "hub")
         check_store(store)
         check_flag("keep_going", keep_going)
         self.store = store
@@ -111,6 +114,7 @@ class ProcessorGroup:
 
     def pull(self, hub: str, serve: Serve, group: str = DEFAULT_GROUP, **options: Any) -> Processor:
         """Add a `Processor` that calls `serve(partition)`; `options` are its arguments."""
+        check_function("serve", serve, "partition")
         processor = Processor(self.connect(hub), group, **self._shared(options))
 
         async def run(started: asyncio.Event) -> None:
@@ -135,6 +139,10 @@ class ProcessorGroup:
         """Add an `EventProcessorHost` with a `factory`, or with a function `on_message`."""
         if (factory is None) == (on_message is None):
             raise OptionError("push needs a factory or on_message, and not both")
+        if factory is not None:
+            check_factory(factory)
+        else:
+            check_function("on_message", on_message, "context", "event")
         arguments = self._shared(options)
         host = EventProcessorHost(arguments.pop("host"), self.connect(hub), group, **arguments)
 
