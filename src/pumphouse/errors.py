@@ -226,7 +226,7 @@ class HandlerStuck(PumphouseError):
 class PoisonEvent(PumphouseError):
     """The handler failed on this event in every attempt. `__cause__` is its last exception.
 
-    What happens next is decided by `PoisonPolicy(then=...)`.
+    `PoisonPolicy(then=...)` decides what happens next.
     """
 
     def __init__(self, partition: str, sequence: int | None, tried: int, then: str) -> None:
@@ -242,7 +242,7 @@ class EventsExpired(PumphouseError):
 
     `first` and `last` are the sequence numbers of the missing events, `count` is their number.
     `last` and `count` are None if the hub was re-created (`recreated`), because the number of
-    events in the old hub is unknown. What happens next is decided by the option `on_expired`.
+    events in the old hub is unknown. The option `on_expired` decides what happens next.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class EventsExpired(PumphouseError):
 
 
 class PermanentFailure(PumphouseError):
-    """A host has stopped because of a failure that does not pass by itself. `__cause__` has it.
+    """A host has stopped because of a permanent failure, which is the `__cause__`.
 
     The hub or consumer group was deleted, a key or token is no longer accepted, or the store is
     missing. Correct the cause, then start the host again.

@@ -114,7 +114,7 @@ def write_composite(out: bytearray, composite: Composite, depth: int) -> None:
     for (name, kind, required), value in zip(field_specs, VALUES_OF[cls](composite), strict=True):
         if value is None or value == ():
             if required:
-                raise is_not_set(composite, name)
+                raise not_set_error(composite, name)
             body.append(0x40)
         else:
             # A described list is two levels deep.
@@ -141,7 +141,7 @@ FIELD_WRITERS: dict[Any, Writer] = {
 }
 
 
-def is_not_set(composite: Composite, name: str) -> LocalProtocolError:
+def not_set_error(composite: Composite, name: str) -> LocalProtocolError:
     return LocalProtocolError(f"{composite.NAME}.{hyphen(name)} must be set")
 
 
@@ -155,7 +155,7 @@ def field_to_plain(composite: Composite, spec: FieldSpec) -> Any:
     value = getattr(composite, spec.name)
     if value is None or value == ():
         if spec.required:
-            raise is_not_set(composite, spec.name)
+            raise not_set_error(composite, spec.name)
         return None
     return TO_WIRE.get(spec.kind, plain_value)(value)
 

@@ -52,8 +52,8 @@ def resume(
 
     A partition is stopped by an event that its handler cannot process, if the poison policy is
     `stop`. Its owner reads the request at its next renewal and starts after the checkpoint, with
-    the same event. The command waits for that, at most for the time of a lease. The exit status is
-    3 if an owner has not started it by then.
+    the same event. The command waits until the owners have started, at most for the time of a
+    lease. The exit status is 3 if an owner has not started its partitions by then.
     """
     from pumphouse.cli.common.group_access import with_group
 

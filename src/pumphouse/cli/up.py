@@ -140,8 +140,8 @@ PORT = 5672
     type=click.IntRange(min=1),
     default=10_000,
     show_default=True,
-    help="Maximum number of connections. A new one beyond it replaces the oldest connection "
-    "without a valid key or token; if there is none, it is closed.",
+    help="Maximum number of connections. Beyond it, a new connection replaces the oldest one "
+    "without a valid key or token; if all have one, the new connection is closed.",
 )
 @click.option(
     "--connections-per-address-max",

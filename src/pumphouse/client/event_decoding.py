@@ -1,8 +1,8 @@
 """Decodes payloads of transfers into events, many at a time.
 
-Most events of a batch have the same structure. If also the sizes of their values are equal, they
-are decoded at once (layout_decoding.py). For others a pattern is learned from one of them and
-splits the others. `decode_event` decodes the rest, with the same result.
+Most events of a batch have the same structure. If the sizes of their values are equal too, they
+are decoded together (layout_decoding.py). Of the others, one event gives a pattern, which splits
+the events that fit it. `decode_event` decodes the rest, with the same result.
 
     NativeReader.receive -> payloads -> decode_events -> events
                                         ^^^^^^^^^^^^^ this module

@@ -81,8 +81,8 @@ async def each_of(items: Iterable[A], call: Callable[[A], Awaitable[B]]) -> list
     """The results of a call for each item, a few at the same time."""
     slots = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    async def one(item: A) -> B:
+    async def call_one(item: A) -> B:
         async with slots:
             return await call(item)
 
-    return list(await asyncio.gather(*map(one, items)))
+    return list(await asyncio.gather(*map(call_one, items)))

@@ -1,8 +1,8 @@
 """A store around another store, with injected faults: lost writes, lost responses, stale listings.
 
-Every outcome is one that the contract of store.py allows, so the code above it must keep its
-invariants with this store too. Tests script the faults one by one, or draw them by rate from a
-seeded generator, and set `plan` to NO_FAULTS to end them.
+Every outcome is one that the contract of store.py allows, so the code that calls it must
+keep its invariants with this store too. Tests script the faults one by one, or draw them by rate
+from a seeded generator, and set `plan` to NO_FAULTS to end them.
 
     processor.cycle -> FlakyStore -> FaultPlan -> Fault -> the inner store
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module

@@ -17,7 +17,7 @@ from pumphouse.leases.model import STATES, Checkpoint, Ownership, goes_back
 # How far a renewal may postpone a deadline: the time that a slow store takes between a listing and
 # a write. An owner that gained more with each renewal would never hand over.
 PUT_OFF_S_MAX = 5.0
-SUCCESSOR_WITHOUT_DEADLINE = "a successor and a deadline come together or not at all"
+SUCCESSOR_WITHOUT_DEADLINE = "a row must have both a successor and a deadline, or neither"
 
 
 def row_fault(

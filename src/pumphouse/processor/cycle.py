@@ -71,7 +71,7 @@ class Cycle:
         self._last_census: Census | None = None
         self._member_written_s = -math.inf
         self._claimed_s = -math.inf  # when a paced strategy last had claims
-        self.store_heard_s = self.hub_heard_s = -math.inf  # when each last responded
+        self.store_responded_s = self.hub_responded_s = -math.inf  # the last response of each
         self._held_back = False  # whether a paced strategy waits with its claims
 
     async def once(self, busy: Set[str]) -> CycleReport:
@@ -115,7 +115,7 @@ class Cycle:
         except PumphouseError as error:
             self.host.reporter.failed("hub_properties_failed", None, error)
         else:
-            self.hub_heard_s = self.host.clock.monotonic()
+            self.hub_responded_s = self.host.clock.monotonic()
             self.host.reporter.recovered("hub_properties_failed")
 
     async def _list(self) -> tuple[Listing, float]:
@@ -123,7 +123,7 @@ class Cycle:
         what = f"the owners of {self.host.group} could not be listed"
         async with store_within(self.host.options.store_s, what):
             listing = await self.host.store.list_ownership(self.host.group)
-        self.store_heard_s = self.host.clock.monotonic()
+        self.store_responded_s = self.host.clock.monotonic()
         return listing, sent_s
 
     async def _write_member(self) -> None:
@@ -147,12 +147,12 @@ class Cycle:
     async def _act(
         self, census: Census, listing: Listing, busy: Set[str]
     ) -> tuple[Choice, list[str]]:
-        """Decide and write. A strategy that `tries_on` repeats this after a lost race.
+        """Decide and write. If every claim was lost, a strategy may repeat this (`retries_claims`).
 
-        Returns the last choice and the partitions it claimed.
+        Returns the last choice and the partitions that it claimed.
         """
         choice, claimed = await self._act_once(census, listing, busy)
-        while self.strategy.tries_on and not claimed and (lost := self._lost_races(choice)):
+        while self.strategy.retries_claims and not claimed and (lost := self._lost_races(choice)):
             census, busy = without_free(census, lost), busy | lost
             choice, claimed = await self._act_once(census, listing, busy)
         return choice, claimed

@@ -40,7 +40,7 @@ from pumphouse.errors import (
 from pumphouse.events import Event
 from pumphouse.processor.dead_letters import DeadLetter, DeadLetters
 from pumphouse.processor.handling.cancellation import (
-    raise_left_cancellation,
+    raise_pending_cancellation,
     withdraw_cancellations,
 )
 from pumphouse.processor.handling.concurrent import CANCELLED, ConcurrentServing
@@ -189,7 +189,7 @@ class Handling:
             result = await in_thread(self._threads, call)
         if inspect.isawaitable(result):
             await result
-        await raise_left_cancellation(partition.handlers.owner)
+        await raise_pending_cancellation(partition.handlers.owner)
 
     async def _one_by_one(self, partition: PartitionClient, batch: list[Event]) -> None:
         """Handle the events one at a time, and apply the policy only to those that fail."""

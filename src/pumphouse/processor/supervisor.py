@@ -25,7 +25,7 @@ from pumphouse.errors import (
 from pumphouse.leases.model import BEHIND, PAUSED, STOPPED, STUCK
 from pumphouse.processor.handling.calls import HandlerCall
 from pumphouse.processor.handling.cancellation import (
-    raise_left_cancellation,
+    raise_pending_cancellation,
     withdraw_cancellations,
 )
 from pumphouse.processor.health.states import DelayTrend
@@ -87,7 +87,7 @@ class PartitionSupervisor:
         self._pump = Pump(self.host, self.term, self._accepted)
         try:
             await self._pump.run(self._serve, lambda: self._is_paused(self.partition))
-            await raise_left_cancellation(self.host.tasks)
+            await raise_pending_cancellation(self.host.tasks)
         except asyncio.CancelledError:
             await withdraw_cancellations(self.host.tasks)
             self._failed("pump_failed", RuntimeError(CANCELLED))

@@ -25,7 +25,7 @@ Offsets = Mapping[str, int]  # partition -> the sequence number to read next
 
 
 class DataLoss(PumphouseError):
-    """Events to read next are no longer in the hub, or the hub was re-created."""
+    """The events to read next are no longer in the hub, or the hub was re-created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def start_of_batch(
 
 # -- several hubs ---------------------------------------------------------------------------------
 
-# A query of several hubs journals them side by side. What a journal has besides the hub (keys with
-# an @) has the hub after a slash: {"a": {"0": 120}, "b": {"0": 7}, "@hub/a": {…}, "@hub/b": {…}}
+# The journal of a query of several hubs has one entry for each hub. A key with an @ ends with a
+# slash and its hub: {"a": {"0": 120}, "b": {"0": 7}, "@hub/a": {…}, "@hub/b": {…}}
 
 
 def hubs_in(offset: Mapping[str, Any]) -> list[str]:
@@ -167,12 +167,12 @@ def prorate(start: Offsets, end: Offsets, limit: int) -> dict[str, int]:
         longest = sorted(waiting, key=lambda name: (-waiting[name], order(name)))[:limit]
         taken = dict.fromkeys(longest, 1)
     else:
-        taken = give_each_one(apportion(waiting, limit))
+        taken = fill_empty_parts(apportion(waiting, limit))
     return {name: start[name] + taken.get(name, 0) for name in end}
 
 
-def give_each_one(parts: Mapping[str, int]) -> dict[str, int]:
-    """Parts with the same sum of which none is 0: the largest give one event to each empty one."""
+def fill_empty_parts(parts: Mapping[str, int]) -> dict[str, int]:
+    """Parts with the same sum, none of them 0: each empty part gets one event of the largest."""
     heap = [(-part, order(name), name) for name, part in parts.items() if part > 1]
     heapify(heap)
     nonzero = dict(parts)

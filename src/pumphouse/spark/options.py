@@ -127,7 +127,7 @@ def read_source(
     environment: Mapping[str, str] | None = None,
     hubs: Sequence[str] | None = None,
 ) -> SourceOptions:
-    """The options of a query that reads; `hubs` are all hubs of a query of several."""
+    """The options of a query that reads; `hubs` are its hubs if it reads several."""
     values, case = OptionValues(given, READ, environment), STREAM if streaming else BATCH
     identity = read_identity(values)
     starts = values.positions("startingPositions", identity.hub, now_ms, hubs)
@@ -202,7 +202,9 @@ def read_identity(values: OptionValues) -> HubIdentity:
     connection = read_connection(values)
     hub = values.text("name") or connection.hub
     if "," in hub:
-        raise OptionError(f"name={hub} names several hubs: a query reads them, but writes to one")
+        raise OptionError(
+            f"name={hub} names several hubs: a query can read them, but writes to one"
+        )
     if connection.hub and hub.lower() != connection.hub.lower():
         raise OptionError(
             f"the hub is named twice: name={hub}, and EntityPath={connection.hub} in "

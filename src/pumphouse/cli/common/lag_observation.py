@@ -47,7 +47,7 @@ def observes_lag(interval: str, meaning: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @wraps(command)
         def checked(**given: Any) -> None:
-            command(options=taken_from(given), **given)
+            command(options=pop_lag_options(given), **given)
 
         return with_options(checked, *added, interval_option)
 
@@ -65,8 +65,8 @@ def with_options(command: Command, *added: Callable[[Command], Command]) -> Comm
     return reduce(lambda decorated, add: add(decorated), reversed(added), command)
 
 
-def taken_from(given: dict[str, Any]) -> LagOptions:
-    """The observed hub, store and groups; they are removed from the given options."""
+def pop_lag_options(given: dict[str, Any]) -> LagOptions:
+    """Remove the options of hub, store and groups from `given`, and return them."""
     from pumphouse.lag.options import lag_options
 
     connection, hub = need_connection(given.pop("connection")), given.pop("hub") or ""

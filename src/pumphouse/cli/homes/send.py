@@ -222,8 +222,10 @@ def send(
     connection: str | None,
     output: str,
 ) -> None:
-    """Send the readings of simulated homes to HUB (`sensors`), five a minute from each, and one for
-    each added kind that the file of --kinds simulates.
+    """Send the readings of simulated homes to HUB (`sensors`).
+
+    Each home sends five readings a minute, and one more for each kind of sensor that the file of
+    --kinds adds and simulates.
 
     Every reading depends only on the seed, its home and its minute: two runs with the same options,
     including --from, send the same bytes. Ctrl-C and SIGTERM stop it cleanly, with a summary.

@@ -1,7 +1,7 @@
 """Finds what is known about one alert, in the database and in the hub `sensors`.
 
-Records, HubClient -> AlertDesk -> JSON -> page
-                      ^^^^^^^^^ this module
+Records, HubClient -> AlertActions -> JSON -> page
+                      ^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pumphouse.homes.record.recorded import RecordedActivity, RecordedAlert
 from pumphouse.homes.record.records import Records
 from pumphouse.homes.schema import SENSORS_HUB, Alert, decode_reading, home_number
 
-FIND_S = 3.0  # to find the reading in the hub; the other steps are shown without it
+FIND_S = 3.0  # for the search of the reading; after it, the other steps are shown alone
 EVENTS_MAX = 50_000
 BATCH = 1000
 WAIT_S = 0.5
 BEFORE_MS = 1000  # clocks of sensors and hub differ
 
 
-class AlertDesk:
+class AlertActions:
     """Shows, acknowledges and closes alerts."""
 
     def __init__(
@@ -47,7 +47,7 @@ class AlertDesk:
         """The details of an alert. Raises OptionError if the alert is unknown."""
         shown = await self.find(alert_id)
         sensors_ms = await self.find_reading(shown.alert)
-        activities = await self.around(shown.alert)
+        activities = await self.activities_around(shown.alert)
         can_change = self.write and self.monitor.records is not None
         kinds = self.monitor.feed.kinds
         return alert_details_json(shown, activities, sensors_ms, can_change=can_change, kinds=kinds)
@@ -55,7 +55,7 @@ class AlertDesk:
     async def find(self, alert_id: str) -> ShownAlert:
         """The alert in the database, or the one that the page read from the hub."""
         known = self.monitor.alerts.find(alert_id)
-        recorded = await self.recorded(alert_id)
+        recorded = await self.recorded_alert(alert_id)
         latest_ms = now_ms(self.monitor.clock) + CLOCKS_APART_MS
         if recorded and (alert := showable(recorded.alert, latest_ms)):
             return ShownAlert(0, alert, recorded.state, recorded.enqueued, recorded.trace)
@@ -63,14 +63,14 @@ class AlertDesk:
             raise OptionError(f"unknown alert {alert_id!r:.80}: reload the page")
         return known
 
-    async def recorded(self, alert_id: str) -> RecordedAlert | None:
+    async def recorded_alert(self, alert_id: str) -> RecordedAlert | None:
         if self.monitor.records is None:
             return None
         with suppress(PumphouseError, OSError, TimeoutError):  # the page shows the error already
             return await self.monitor.records.call(lambda records: records.alert(alert_id))
         return None
 
-    async def around(self, alert: Alert) -> list[RecordedActivity]:
+    async def activities_around(self, alert: Alert) -> list[RecordedActivity]:
         if self.monitor.records is None:
             return []
 
@@ -106,17 +106,18 @@ class AlertDesk:
 async def enqueued_ms(
     client: HubClient, group: str, alert: Alert, kinds: Kinds = DEFAULT
 ) -> int | None:
+    """When the hub received the reading of an alert; None if the reading is not there."""
     names = (await client.properties()).partitions
     home = np.array([home_number(alert.home)], np.int32)
     partition = names[int(partitions_of(home, len(names))[0])]
     start = Position("time", str(alert.at - BEFORE_MS))
     reader = await client.reader(ReaderOptions(partition, group, start, name="page"))
-    read = 0
-    while read < EVENTS_MAX:
+    count = 0
+    while count < EVENTS_MAX:
         events = await reader.receive(BATCH, WAIT_S)
         if not events:
             return None
-        read += len(events)
+        count += len(events)
         for event in events:
             if event.partition_key == alert.home and is_reading_of(event, alert, kinds):
                 return event.enqueued_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Beyond three updates: a request may wait for its deadline, and is then retried.
+# In addition to three updates: a request may wait for its deadline, and is then retried.
 LATE_S = 20.0
 
 

@@ -25,7 +25,7 @@ import uvicorn
 from pumphouse.client.base import HubClient, RetryOptions
 from pumphouse.client.factory import open_client
 from pumphouse.clock import Clock, SystemClock, now_ms
-from pumphouse.dashboard.monitors.alert_details import AlertDesk
+from pumphouse.dashboard.monitors.alert_details import AlertActions
 from pumphouse.dashboard.monitors.events import Tail
 from pumphouse.dashboard.monitors.groups import GroupMonitor
 from pumphouse.dashboard.monitors.homes import HomesMonitor, first_error
@@ -82,7 +82,7 @@ class Dashboard:
         self.alert_desk = (
             None
             if self.homes_monitor is None
-            else AlertDesk(self.homes_monitor, self.homes_client, write=options.write)
+            else AlertActions(self.homes_monitor, self.homes_client, write=options.write)
         )
         self.port = 0
         self._streams = 0

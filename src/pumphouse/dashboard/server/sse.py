@@ -25,7 +25,7 @@ def message(name: str, data: Any) -> bytes:
 
 
 def encode_json(data: Any) -> bytes:
-    """The data as JSON. A number that JSON does not have is null; half a character is escaped."""
+    """The data as JSON. A number that JSON does not have is null; a lone surrogate is escaped."""
     try:
         text = _dumps(data)
     except ValueError:  # NaN or an infinity, which no view should contain

@@ -3,9 +3,9 @@
     AlertHistory -> alert_delays -> the Homes page, the status line of the demonstration
                     ^^^^^^^^^^^^ this module
 
-The delay begins at the time of the reading that raised the alert. An alert of a rule without a
-reading, such as a silent sensor, begins when its condition was met. A reading that arrives late
-makes its alert late: the delay includes the way from the sensor to the hub.
+The delay of an alert begins at the time of the reading that raised it. If no reading raised the
+alert, as for a silent sensor, the delay begins when the condition was met. The delay includes the
+time from the sensor to the hub: a reading that arrives late makes its alert late.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def alert_delays(alerts: Iterable[ShownAlert], now_ms: int) -> AlertDelays:
 
 
 def percentile_s(ordered_ms: Sequence[int], percent: int) -> float:
-    """The smallest value that is not exceeded by this share of the values, in seconds."""
+    """The smallest value that at least this share of the values do not exceed, in seconds."""
     rank = -(-len(ordered_ms) * percent // 100)
     return round(ordered_ms[rank - 1] / 1000, 2)

@@ -159,7 +159,7 @@ def alert_of(table: Table, alerts: tuple[str, ...], name: str = "alert") -> str:
 
 
 def active_range(table: Table, quiet: Quiet) -> Range:
-    """The range of a rule. A reading that is quiet need not reach the rules."""
+    """The range of a rule. It must have no quiet values: sift may drop quiet readings."""
     values = table.range()
     if quiet.overlaps(values):
         raise table.error(
@@ -244,13 +244,18 @@ def parse_simulated(
     table.only("quiet", "incident", "active", "minutes", "per_1000_homes")
     quiet = table.span("quiet", 0, VALUE_MAX)
     if not all(map(sensor.contains, quiet)):
-        raise table.error("a sensor is not quiet at these values: change one of them", "quiet")
+        raise table.error(
+            "a sensor is not quiet at these values: change them, or `quiet` of the kind", "quiet"
+        )
     if "incident" not in table.values:
         table.only("quiet")
         return Simulated(quiet, "", quiet, (1, 1), 0.0)
     active = table.span("active", 0, VALUE_MAX)
     if sensor.overlaps(Range(*active)):
-        raise table.error("a sensor is quiet at some of these values: change one of them", "active")
+        raise table.error(
+            "a sensor is quiet at some of these values: change them, or `quiet` of the kind",
+            "active",
+        )
     return Simulated(
         quiet,
         alert_of(table, alerts, "incident"),

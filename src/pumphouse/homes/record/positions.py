@@ -27,7 +27,7 @@ Positions: TypeAlias = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
-    """A batch of a query. The id of the query stays while its checkpoint does."""
+    """A batch of a query. The id of a query is part of its checkpoint location."""
 
     query: str
     number: int

@@ -19,7 +19,7 @@ from pumphouse.hub.routing import Address
 REQUEST_CREDIT = 100
 REQUEST_BYTES_MAX = 256 * 1024  # requests have a few hundred bytes, and a token of a few thousand
 REQUEST_VALUES_MAX = 4096  # in one section of a request
-REPLY_LINKS_MAX = 16  # of one connection; each request looks for its link among them
+REPLY_LINKS_MAX = 16  # of one connection; each request searches them for its reply link
 REPLIES_MAX = 100  # waiting for a client that grants no credit
 
 
@@ -45,7 +45,7 @@ def open_request_link(
 
 
 def check_ids(request: Message) -> None:
-    """AmqpError if an id that the reply repeats, or its address, is too long."""
+    """AmqpError if the message id or the reply address is too long: the reply repeats them."""
     if request.properties is not None:
         for name in ("message_id", "reply_to"):
             value = getattr(request.properties, name)
@@ -87,7 +87,7 @@ class RequestLink(HubLink):
         )
 
     def find_reply_link(self, request: Message) -> ReplyLink:
-        """The client's link for replies: the one it names, or else its first on this session."""
+        """The link for the reply: the one that the request names, else the first of the session."""
         candidates = [
             link
             for link in self.connection.reply_links

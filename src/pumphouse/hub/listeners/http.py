@@ -253,7 +253,7 @@ class HttpTurns:
 
 
 def headers_of(head: h11.Request) -> dict[str, str]:
-    """The headers by name. The values of one that is repeated are joined, as RFC 9110 says."""
+    """The headers by name. The values of a repeated header are joined, as RFC 9110 defines."""
     headers: dict[str, str] = {}
     for name, value in ((n.decode("latin-1"), v.decode("latin-1")) for n, v in head.headers):
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
@@ -263,8 +263,8 @@ def headers_of(head: h11.Request) -> dict[str, str]:
 def head_fault(head: h11.Request) -> Response | None:
     """Why a head is refused: it is large, or the length of its request is ambiguous.
 
-    h11 limits only a head that is not complete yet. It accepts two kinds of length and ignores one,
-    so that a proxy in front of the hub could see other requests than the hub.
+    h11 limits only a head that is not complete yet. If a request has both kinds of length, h11
+    ignores one of them: a proxy in front of the hub could then see other requests than the hub.
     """
     if sum(len(name) + len(value) + 4 for name, value in head.headers) > HEAD_BYTES_MAX:
         return error(HEAD_TOO_LARGE, f"the headers are larger than {HEAD_BYTES_MAX} bytes")

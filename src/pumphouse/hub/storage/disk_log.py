@@ -167,7 +167,7 @@ class DiskLog:
         self.writer.put(Write(stream, segment, group.position, data, done))
 
     def segment_for(self, size: int, new: bool) -> SegmentFile:
-        """The segment for the next group, of this size; a new one if that is requested."""
+        """The segment for the next group, which has this size; if `new`, a new segment."""
         last = self.segments[-1] if self.segments else None
         has_room = last is not None and not last.full and last.staged_end + size <= last.allocated
         if last is not None and has_room and not new:

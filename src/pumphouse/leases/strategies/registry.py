@@ -41,7 +41,7 @@ def fixed(count: int, *, paced: bool = False) -> Strategy:
         steals=False,
         yields=False,
         paced=paced,
-        tries_on=True,  # after a lost race it claims another partition at once
+        retries_claims=True,  # after a lost claim it claims another partition at once
         max_partitions=count,
     )
 

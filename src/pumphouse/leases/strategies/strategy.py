@@ -42,7 +42,7 @@ class Strategy:
     # Cycles come early while a host waits for a hand-over. With one claim in each of them, a new
     # host would take its whole share at once.
     paced: bool = False  # it claims and requests once per interval, however often cycles come
-    tries_on: bool = False  # after a lost race it tries another partition at once
+    retries_claims: bool = False  # after lost claims it claims other partitions at once
     max_partitions: int | None = None
 
     def __post_init__(self) -> None:

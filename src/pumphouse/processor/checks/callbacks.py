@@ -33,12 +33,12 @@ def check_error_callback(name: str, value: object) -> None:
 def error_arguments(
     on_error: OnErrorOfHost, partition: str | None, error: Exception
 ) -> tuple[object, ...]:
-    """What to call this function with."""
+    """The arguments for a call of this function."""
     return (error,) if takes_only_the_error(on_error) else (partition, error)
 
 
 def takes_only_the_error(on_error: Callable[..., object]) -> bool:
-    """Whether one argument is sufficient. Further parameters with a default keep it."""
+    """Whether one argument is sufficient: any further parameters have a default."""
     try:
         signature = inspect.signature(on_error)
     except ValueError:  # a builtin without a signature

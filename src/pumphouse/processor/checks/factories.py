@@ -67,5 +67,5 @@ def check_arguments(processor: object, method: str, arguments: tuple[str, ...]) 
         if inspect.isfunction(defined):
             arguments = ("self", *arguments)
         elif not isinstance(defined, staticmethod | classmethod):
-            return  # a descriptor of another kind: its objects are checked
+            return  # another descriptor: checked when an object is created
     check_function(method, getattr(processor, method), *arguments)

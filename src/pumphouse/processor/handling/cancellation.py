@@ -59,8 +59,8 @@ class OwnedTasks(asyncio.TaskGroup):
         return self._has_cancelled or is_owner_cancelled
 
 
-async def raise_left_cancellation(owner: OwnedTasks) -> None:
-    """CancelledError if user code has cancelled the task, and no await has raised that yet."""
+async def raise_pending_cancellation(owner: OwnedTasks) -> None:
+    """Raise CancelledError if user code has cancelled the task, and no await has raised it yet."""
     if is_cancelled() and await withdraw_cancellations(owner):
         raise asyncio.CancelledError
 
@@ -68,16 +68,17 @@ async def raise_left_cancellation(owner: OwnedTasks) -> None:
 async def withdraw_cancellations(owner: OwnedTasks) -> bool:
     """Withdraw the cancellations of the current task that user code has requested.
 
-    Returns whether one of them was not raised yet. CancelledError if the owner cancels the task.
+    Returns whether a cancellation was pending, that is, not raised by an await yet. Raises
+    CancelledError if the owner cancels the task.
     """
-    is_left = False
+    is_pending = False
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
-        is_left = True
+        is_pending = True
     if owner.is_cancelling:
         raise asyncio.CancelledError
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
-    return is_left
+    return is_pending

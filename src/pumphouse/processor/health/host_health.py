@@ -27,7 +27,7 @@ class HostHealth:
 
     @property
     def silent_s(self) -> float:
-        """How long store or hub may be silent before the host is not ready."""
+        """How long store or hub may not respond before the host is not ready."""
         return CYCLES * self._engine.options.interval_s + self._engine.options.store_s
 
     def not_ready(self) -> str | None:
@@ -38,7 +38,10 @@ class HostHealth:
             return "the host has ended"
         if engine.last_report is None:
             return "the host has not completed a cycle yet"
-        store_s, hub_s = now_s - engine.cycle.store_heard_s, now_s - engine.cycle.hub_heard_s
+        store_s, hub_s = (
+            now_s - engine.cycle.store_responded_s,
+            now_s - engine.cycle.hub_responded_s,
+        )
         for name, seconds in (("store", store_s), ("hub", hub_s)):
             if seconds > self.silent_s:
                 return f"the {name} has not responded for {seconds:.0f} s"

@@ -5,7 +5,8 @@ Without notifications a request is noticed at the next renewal, and a hand-over 
     store.changes -> following_changes -> LeaseTable.listing_needed -> the next cycle
                      ^^^^^^^^^^^^^^^^^ this module
 
-Notifications only make a cycle earlier. While they fail, hosts list at their interval.
+A notification only starts the next cycle earlier. While notifications fail, hosts list at their
+interval.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ async def follow(host: Host, store: SupportsChanges) -> None:
                 async for change in changes:
                     host.reporter.recovered(EVENT)
                     failures = 0
-                    # The first change says that notifications begin. The first cycles list anyway.
+                    # The first change only means that notifications have begun.
                     if change.concerns(host.name) and not first:
                         host.leases.listing_needed.set()
                         await host.clock.sleep(COALESCE_S)

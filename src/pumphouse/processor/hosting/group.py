@@ -223,7 +223,7 @@ class ProcessorGroup:
             for kind, check in ((LIVE, self.not_live), (READY, self.not_ready)):
                 CHECKS.add(kind, self._check_name, check)
                 undo.callback(CHECKS.remove, kind, self._check_name)
-            # First of all: the process is not ready while its members stop.
+            # Pushed last, so called first: the process is not ready while its members stop.
             undo.push_async_callback(self._stop_members)
             for member in self._members.values():
                 member.task = asyncio.create_task(self._run_member(member), name=member.name)
@@ -249,7 +249,7 @@ class ProcessorGroup:
             raise member.error
 
     async def run(self) -> None:
-        """Start, unless that is done, and wait until a member fails or all have ended.
+        """Start the group if it is not started, and wait until a member fails or all have ended.
 
         If cancelled, stop the members first.
         """
@@ -299,7 +299,7 @@ class ProcessorGroup:
         return f"processor group {self.host}"
 
     def not_live(self) -> str | None:
-        """What is wrong with the liveness of the members; None if nothing is."""
+        """Why a member is not live; None if all are. Served at /livez while the group runs."""
         return joined({name: HostHealth(engine).not_live() for name, engine in self._engines()})
 
     def not_ready(self) -> str | None:

@@ -13,7 +13,7 @@ from pumphouse.simulation.faults.profiles import Faults
 from pumphouse.simulation.fleet import PAUSE_LEASES, Fleet, Host
 
 EXTRA_HOSTS_MAX = 2  # above the size of the scenario
-AWAY_S = (2.0, 120.0)  # how long a hub or a store is away
+AWAY_S = (2.0, 120.0)  # how long a hub or a store is unreachable
 AWAY_LEASES = 1.5  # an outage may last this many lease times, so that all leases expire
 FOREIGN_S = (1.0, 60.0)  # how long a foreign reader stays
 RESTART_S = (1.0, 300.0)  # after a crash

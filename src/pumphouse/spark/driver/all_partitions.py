@@ -87,11 +87,11 @@ class AllPartitionsDriver:
         )  # fmt: skip
         recreated = is_recreated(created_ms, snapshot.created_ms)
         if end == offsets and not recreated:
-            return start  # also its text must stay the same: Spark would run an empty batch
+            return start  # with the same text: otherwise Spark would run an empty batch
         journal = self._journal(end, snapshot)
         if everything and self.run.planner.is_initial(offsets):
             journal = with_start(journal, offsets)
-        elif recreated and created_in(start) is None:  # a replay could not know it
+        elif recreated and created_in(start) is None:  # a replay needs the start
             begin = self.run.planner.complete_start(offsets, snapshot, created_ms)
             journal = with_start(journal, begin)
         self.run.size.planned(journal, count_events(offsets, end), now_s)
@@ -100,7 +100,7 @@ class AllPartitionsDriver:
     def _created_ms(self, start: Offset, snapshot: HubSnapshot) -> int | None:
         """When the hub of an offset was created.
 
-        Old journals lack it: then it is the hub that this run has seen first.
+        Old journals do not contain it. It is then the time at the first contact of this run.
         """
         if self._first_created_ms is None:
             self._first_created_ms = snapshot.created_ms

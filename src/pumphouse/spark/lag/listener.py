@@ -5,7 +5,7 @@
 
 Works with classic Spark and with Spark Connect. The lag in events is exact. The lag in seconds is
 the time between the last event read and the newest one; times between known events are
-interpolated. It is None until both times are known.
+interpolated. The lag in seconds is None until both times are known.
 
     progress of Spark -> EventHubsLagListener -> on_lag, CheckpointMirror
                          ^^^^^^^^^^^^^^^^^^^^ this module
@@ -48,7 +48,7 @@ from pumphouse.spark.versions.features import LAG, require
 log = logging.getLogger("pumphouse.spark")
 
 ON_LAG = "on_lag"
-LAGS_MAX = 1000  # of queries that have ended, too
+LAGS_MAX = 1000  # including those of queries that have ended
 LOOK_UP_ALL_S = 60.0  # Spark's other listeners wait meanwhile
 
 
@@ -56,7 +56,7 @@ class EventHubsLagListener(StreamingQueryListener):
     """Reports the lag of every query that reads from a hub.
 
     `on_lag` is called after each batch with a `Lag`; without it a line is logged. `lags` has the
-    last one of each query and hub. `store` is a store URL. The listener writes the progress of
+    last `Lag` of each query and hub. `store` is a store URL. The listener writes the progress of
     queries that read the hub of `connection` in the consumer group `group` to this store, after
     every batch.
     """

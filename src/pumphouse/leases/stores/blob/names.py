@@ -70,7 +70,7 @@ def member(group: Group, name: str) -> str:
 
 def checked_partition(partition: str) -> str:
     if not partition or "/" in partition:
-        raise OptionError(f"invalid partition id {partition!r}: use one such as '0'")
+        raise OptionError(f"invalid partition id {partition!r}: use an id such as '0'")
     return partition
 
 

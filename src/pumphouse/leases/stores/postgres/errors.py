@@ -19,14 +19,14 @@ URL_FORM = "postgres://USER:PASSWORD@HOST:PORT/DATABASE"
 # Classes and codes of SQLSTATE after which a later call may succeed.
 TRANSIENT = (
     "08",  # connection lost
-    "25006",  # a read-only server: the primary is another one by now
+    "25006",  # a read-only server: another server is now the primary
     "40",  # deadlock, or a conflict of transactions
     "53",  # too many connections, out of memory or disk
     "55P03",  # a lock was not available in time
     "57",  # cancelled by a deadline, or the server shuts down or starts
     "58",  # input and output errors of the server
 )
-# Refused connections that a retry does not mend. Other texts, and other languages, are retried.
+# Refusals that a retry cannot change. Other texts, and texts in other languages, are retried.
 _PERMANENT = re.compile(
     "password authentication failed|does not exist|no pg_hba.conf entry|permission denied"
     "|no password supplied|certificate verify failed"
@@ -60,7 +60,7 @@ def is_transient(error: psycopg.Error) -> bool:
 
 
 def _is_permanent(error: Exception) -> bool:
-    # A socket that does not exist is a server that does not run.
+    # If only the socket does not exist, the server is not running: it may be started.
     text = str(error)
     return bool(_PERMANENT.search(text)) and "FATAL" in text
 

@@ -82,7 +82,7 @@ def read_checkpoint(group: Group, columns: Sequence[Any]) -> Checkpoint:
 
 
 def row_values(row: Ownership, etag: str) -> dict[str, object]:
-    """The values of a row that is written with a new etag; OptionError if it could not be read."""
+    """The values of a row with its new etag; OptionError if the store could not read it back."""
     where = f"the ownership row of partition {shown(row.partition)}"
     try:
         checked_name(row.owner, "owner", where)
@@ -104,7 +104,7 @@ def row_values(row: Ownership, etag: str) -> dict[str, object]:
 
 
 def checkpoint_values(checkpoint: Checkpoint, etag: str) -> dict[str, object]:
-    """The values of a checkpoint with a new etag; OptionError if it could not be read."""
+    """The values of a checkpoint with its new etag; OptionError if it could not be read back."""
     try:
         checked_offset(checkpoint.offset, f"the checkpoint of {shown(checkpoint.partition)}")
     except StoreError as error:

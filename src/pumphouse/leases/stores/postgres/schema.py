@@ -183,7 +183,7 @@ class Statements:
 
     @property
     def next_row(self) -> str:
-        """Write a row over the one with its etag, and notify the hosts that it concerns."""
+        """Replace the row that has the given etag, and notify the hosts that this concerns."""
         table, values = f"{self.schema}.ownership", self._values(_ROW_VALUES)
         of_row = f"{_IN_GROUP} AND partition_id = %(partition)s AND etag = %(before)s"
         changed = " OR ".join(
@@ -244,7 +244,7 @@ SET max_partitions = excluded.max_partitions, written_at = excluded.written_at""
 
 
 def beginning(column: str, chars_max: int = NAME_CHARS_MAX) -> str:
-    """A text without what is beyond its limit, so that a huge one is not loaded."""
+    """The text of a column, cut one character after its limit: enough to refuse it unloaded."""
     return f"left({column}, {chars_max + 1})"
 
 
