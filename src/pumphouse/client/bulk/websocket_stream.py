@@ -84,7 +84,7 @@ class WebSocketStream:
         return filled
 
     def check_open(self) -> None:
-        """Raise if the server violated the protocol or closed the WebSocket, with the socket open."""
+        """Raise if the server violated the protocol, or closed the WebSocket but not the socket."""
         if self.protocol.state is not OPEN:
             reason = reason_of_close(self.protocol)
             raise ConnectionFailed(f"the connection to {self.route.address} broke ({reason})")
