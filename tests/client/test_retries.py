@@ -12,7 +12,7 @@ from pumphouse.amqp.performatives import Error
 from pumphouse.client.base import RetryOptions
 from pumphouse.client.errors import error_from, other_epoch
 from pumphouse.client.native.prefetch import Bounds, credit_for, guess_size
-from pumphouse.client.retries import delay_s, exhausted, is_transient
+from pumphouse.client.retries import delay_s, exhausted, is_transient, longest_wait_s
 from pumphouse.errors import (
     AmqpError,
     AuthError,
@@ -155,3 +155,19 @@ def test_the_size_estimate_follows_the_largest_recent_event() -> None:
     assert guess_size(1000, 4000) == 4000
     assert guess_size(4000, 1000) == 2500
     assert guess_size(1, 0) == 1
+
+
+class NoJitter(Random):
+    def random(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 8, 100])
+@pytest.mark.parametrize("failures", [1, 5, 101])
+def test_the_longest_wait_is_the_sum_of_the_delays_that_follow(
+    attempts: int, failures: int
+) -> None:
+    options = RetryOptions(attempts, first_s=0.2, most_s=30.0)
+    delays = [delay_s(each, options, NoJitter()) for each in range(failures, attempts + 1)]
+    assert longest_wait_s(failures, options) == pytest.approx(sum(delays))
+    assert longest_wait_s(1, RetryOptions(10**9)) == pytest.approx(30e9, rel=1e-6)

@@ -51,6 +51,14 @@ def delay_s(failures: int, options: RetryOptions, rng: Random) -> float:
     return delay * (1 - JITTER * rng.random())
 
 
+def longest_wait_s(failures: int, options: RetryOptions) -> float:
+    """The longest sum of the delays from this failure on, up to the last retry."""
+    left = range(max(1, failures), options.attempts + 1)
+    growing = left[:61]  # see delay_s: after these the delay is the same
+    delays = (min(options.most_s, options.first_s * 2.0 ** (each - 1)) for each in growing)
+    return sum(delays) + (len(left) - len(growing)) * options.most_s
+
+
 def exhausted(failures: int, options: RetryOptions) -> bool:
     """Whether the first attempt and all retries have failed."""
     return failures > options.attempts

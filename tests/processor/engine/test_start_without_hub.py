@@ -52,6 +52,18 @@ async def on_batch(partition: object, batch: object) -> None: ...
 async def on_message(context: object, event: object) -> None: ...
 
 
+class Nothing:
+    """An event processor that does nothing."""
+
+    async def open(self, context: object) -> None: ...
+
+    async def close(self, context: object, reason: object) -> None: ...
+
+    async def process_events(self, context: object, messages: object) -> None: ...
+
+    async def process_error(self, context: object, error: object) -> None: ...
+
+
 async def start_pull(connection: str) -> None:
     async with Processor(connection, store=MemoryStore()):
         pass
@@ -59,6 +71,18 @@ async def start_pull(connection: str) -> None:
 
 async def start_push(connection: str) -> None:
     await EventProcessorHost("a", connection, store=MemoryStore()).start(on_message)
+
+
+async def start_serve(connection: str) -> None:
+    await Processor(connection, store=MemoryStore()).run(serve)
+
+
+async def start_handler(connection: str) -> None:
+    await Processor(connection, store=MemoryStore()).run(handler=on_batch)
+
+
+async def start_class(connection: str) -> None:
+    await EventProcessorHost("a", connection, store=MemoryStore()).register(Nothing)
 
 
 async def start_fixed(connection: str) -> None:
@@ -75,7 +99,15 @@ async def start_group(connection: str) -> None:
 
 
 Start = Callable[[str], Coroutine[Any, Any, None]]
-STARTS: list[Start] = [start_pull, start_push, start_fixed, start_group]
+STARTS: list[Start] = [
+    start_pull,
+    start_serve,
+    start_handler,
+    start_push,
+    start_class,
+    start_fixed,
+    start_group,
+]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -99,22 +131,31 @@ def test_a_start_at_a_silent_hub_ends_after_a_minute(
     run(scenario())
     (warning,) = warnings(caplog)
     assert warning.startswith("connect_failed address=127.0.0.1:")
-    assert " failures=1 " in warning
+    assert_retries_are_announced(warning)
     assert "did not open the connection within 10 s" in warning
 
 
+def assert_retries_are_announced(warning: str) -> None:
+    """The delays of eight retries are 0.2 s, 0.4 s ... 25.6 s."""
+    assert " failures=1 retries=8 retries_wait_s=51 " in warning
+    assert "further attempts follow" in warning
+
+
+@pytest.mark.parametrize("start", STARTS)
 def test_the_first_failed_attempt_at_a_closed_port_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         async with silent_hub() as connection:
             pass
         with pytest.raises(ConnectionFailed, match="connection refused"):
-            await start_pull(connection)
+            await start(connection)
 
     run(scenario())
     (warning,) = warnings(caplog)
     assert warning.startswith("connect_failed address=127.0.0.1:")
+    assert_retries_are_announced(warning)
+    assert "connection refused" in warning
 
 
 def test_a_hub_that_returns_during_a_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,7 +25,7 @@ from pumphouse.client.native.connection import Connection, ConnectionOptions, co
 from pumphouse.client.native.requests import RequestClient
 from pumphouse.client.native.tokens import Tokens
 from pumphouse.client.native.transports import tls_context
-from pumphouse.client.retries import delay_s, failure_to_raise
+from pumphouse.client.retries import delay_s, failure_to_raise, longest_wait_s
 from pumphouse.client.routes import Route
 from pumphouse.errors import ConnectionFailed, LocalProtocolError, PumphouseError
 from pumphouse.logs import line
@@ -166,7 +166,7 @@ class ReconnectingConnection:
                 failures += 1
                 if (error := failure_to_raise(failed, failures, retry)) is not None:
                     raise error from failed
-                self.log_failed_attempt(failures, failed)
+                self.log_failed_attempt(failures, failed, retry)
             await self.settings.options.clock.sleep(
                 delay_s(failures, retry, self.settings.options.rng)
             )
@@ -187,14 +187,16 @@ class ReconnectingConnection:
         address = self.settings.route.address
         log.log(level, "%s", line("connection_opened", address=address, failures=failures or None))
 
-    def log_failed_attempt(self, failures: int, failed: PumphouseError) -> None:
-        """A warning for the first attempt of a client: whoever waits for it has no error yet."""
+    def log_failed_attempt(
+        self, failures: int, failed: PumphouseError, retry: RetryOptions
+    ) -> None:
+        """A warning for the first attempt of a client: its caller waits and has no error yet."""
         if self._has_opened or failures > 1:
             self.log_retry("connect_failed", failures, failed)
             return
-        address, todo = self.settings.route.address, TODO
-        fields = {"address": address, "failures": failures, "cause": failed, "todo": todo}
-        log.warning("%s", line("connect_failed", **fields))
+        fields: dict[str, object] = {"address": self.settings.route.address, "failures": failures}
+        fields |= {"retries": retry.attempts, "retries_wait_s": longest_wait_s(failures, retry)}
+        log.warning("%s", line("connect_failed", **fields, cause=failed, todo=TODO))
 
     async def run_with_retries(
         self,
