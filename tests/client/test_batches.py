@@ -15,7 +15,7 @@ from pumphouse.amqp.messages import (
 )
 from pumphouse.amqp.types import Symbol, Timestamp
 from pumphouse.client.batches import KEY, Payload, cut_batches, decode_event, encode_event
-from pumphouse.errors import EventTooLarge
+from pumphouse.errors import EventTooLarge, OptionError
 from pumphouse.events import Event
 
 BIG = 1 << 20
@@ -77,6 +77,27 @@ def test_open_batches_are_bounded_for_any_number_of_keys() -> None:
 def test_an_event_above_the_limit_is_refused() -> None:
     with pytest.raises(EventTooLarge, match=r"event of 10\d\d bytes exceeds the limit of 1000"):
         list(cut_batches([Event(b"x" * 1000)], 1000, 10))
+
+
+@pytest.mark.parametrize("body", [b"21.5", bytearray(b"21.5"), memoryview(b"21.5")])
+def test_a_body_is_bytes_of_any_kind(body: bytes) -> None:
+    payloads = list(cut_batches([Event(body), Event(body)], BIG, 10))
+    assert [event.body for payload in payloads for event in events_in(payload)] == [b"21.5"] * 2
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("text", r"the body of an event must be bytes, found str: .* text\.encode\(\)"),
+        (None, "must be bytes, found NoneType"),
+        ({"t": 21.5}, "must be bytes, found dict"),
+    ],
+)
+def test_a_body_of_another_type_is_refused(body: bytes, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        list(cut_batches([Event(body)], BIG, 10))
+    with pytest.raises(OptionError, match=message):
+        encode_event(Event(body))
 
 
 def test_an_event_round_trips() -> None:

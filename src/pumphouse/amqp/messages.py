@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pumphouse.amqp.codec import decode, encode, skip
@@ -163,12 +164,17 @@ DATA_NARROW, DATA_WIDE = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 def data_section(body: bytes) -> bytes:
     """A body as a data section. Written directly because a batch has one per event."""
-    size = len(body)
-    if type(body) is not bytes or size > LARGEST_SIZE:
+    if type(body) is not bytes or len(body) > LARGEST_SIZE:
         return encode_section(DATA, body)  # slower; raises the error if `body` is invalid
+    return data_head(len(body)) + body
+
+
+@lru_cache(4096)  # events of a stream have few sizes, or small ones
+def data_head(size: int) -> bytes:
+    """The bytes of a data section that precede a body of this size."""
     if size <= 0xFF:
-        return DATA_NARROW + bytes((size,)) + body
-    return DATA_WIDE + size.to_bytes(4, "big") + body
+        return DATA_NARROW + bytes((size,))
+    return DATA_WIDE + size.to_bytes(4, "big")
 
 
 def encode_message(message: Message) -> bytes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from reprlib import repr as short
 from typing import Any
 
@@ -21,13 +22,13 @@ from pumphouse.amqp.messages import (
     MESSAGE_ANNOTATIONS,
     SINGLE_FORMAT,
     Message,
+    data_head,
     data_section,
     decode_message,
-    encode_batch,
     map_section,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.errors import EventTooLarge, RemoteProtocolError
+from pumphouse.errors import EventTooLarge, OptionError, RemoteProtocolError
 from pumphouse.events import Event
 
 SEQUENCE, OFFSET = Symbol("x-opt-sequence-number"), Symbol("x-opt-offset")
@@ -49,31 +50,44 @@ class Payload:
 
 @dataclass(slots=True)
 class OpenBatch:
-    """The events of one key that are collected for one batch."""
+    """The events of one key that are collected for one batch.
+
+    Bodies are copied once, into the payload.
+    """
 
     key: str | None
-    messages: list[bytes] = field(default_factory=list)
+    size_max: int
+    count_max: int
+    heads: list[bytes] = field(default_factory=list)  # of each event, what precedes its body
+    bodies: list[bytes] = field(default_factory=list)
     size: int = 0
 
     def __post_init__(self) -> None:
         if self.key is not None:
             self.size = KEY_BYTES + len(self.key.encode())
 
-    def has_room(self, message: bytes, size_max: int, count_max: int) -> bool:
-        """Whether one more message fits."""
-        fits = self.size + len(message) + SECTION_BYTES <= size_max
-        return fits and len(self.messages) < count_max
-
-    def add(self, message: bytes) -> None:
-        self.messages.append(message)
-        self.size += len(message) + SECTION_BYTES
+    def add(self, head: bytes, body: bytes) -> bool:
+        """Add an event; False if it does not fit."""
+        size = self.size + len(head) + len(body) + SECTION_BYTES
+        if self.heads and (size > self.size_max or len(self.heads) == self.count_max):
+            return False
+        self.heads.append(head)
+        self.bodies.append(body)
+        self.size = size
+        return True
 
     def payload(self) -> Payload:
         """The payload of the collected events."""
-        if len(self.messages) == 1:
-            return Payload(self.messages[0], SINGLE_FORMAT, 1, self.key)
-        data = encode_batch(self.messages, annotations_of(self.key))
-        return Payload(data, BATCH_FORMAT, len(self.messages), self.key)
+        if len(self.heads) == 1:
+            return Payload(self.heads[0] + self.bodies[0], SINGLE_FORMAT, 1, self.key)
+        sections = zip(map(section_head, self.heads, self.bodies), self.bodies, strict=True)
+        data = b"".join((key_section(self.key), *chain.from_iterable(sections)))
+        return Payload(data, BATCH_FORMAT, len(self.heads), self.key)
+
+
+def section_head(head: bytes, body: bytes) -> bytes:
+    """What precedes a body in a batch: the head of the section of its message, and its own."""
+    return data_head(len(head) + len(body)) + head
 
 
 def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
@@ -81,17 +95,18 @@ def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Itera
     batches: dict[str | None, OpenBatch] = {}
     collected_bytes = 0
     for event in events:
-        key, message = event.partition_key, encode_event(event)
-        if len(message) > size_max:
-            raise event_too_large(len(message), size_max)
+        key, body = event.partition_key, body_bytes(event)
+        head = encode_head(event, body)
+        size = len(head) + len(body)
+        if size > size_max:
+            raise event_too_large(size, size_max)
         batch = batches.get(key)
-        if batch is not None and not batch.has_room(message, size_max, count_max):
-            yield batches.pop(key).payload()
-            batch = None
-        if batch is None:
-            batch = batches[key] = OpenBatch(key)
-        batch.add(message)
-        collected_bytes += len(message)
+        if batch is None or not batch.add(head, body):
+            if batch is not None:
+                yield batch.payload()
+            batch = batches[key] = OpenBatch(key, size_max, count_max)
+            batch.add(head, body)
+        collected_bytes += size
         if collected_bytes > size_max:
             # Bounds the memory for many keys: all open batches together hold about one full batch.
             yield from (batch.payload() for batch in batches.values())
@@ -102,13 +117,26 @@ def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Itera
 
 def encode_event(event: Event) -> bytes:
     """An event as a message of at most three sections."""
-    return b"".join(
-        (
-            key_section(event.partition_key),
-            *map_section(APPLICATION_PROPERTIES, event.properties),
-            data_section(event.body),
-        )
-    )
+    body = body_bytes(event)
+    return encode_head(event, body) + body
+
+
+def encode_head(event: Event, body: bytes) -> bytes:
+    """The bytes of a message that precede its body."""
+    head = data_head(len(body))
+    if event.properties:
+        head = b"".join(map_section(APPLICATION_PROPERTIES, event.properties)) + head
+    return head if event.partition_key is None else key_section(event.partition_key) + head
+
+
+def body_bytes(event: Event) -> bytes:
+    """The body; OptionError if it is not bytes."""
+    body = event.body
+    if type(body) is bytes:
+        return body
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise invalid_body(body)
 
 
 @lru_cache(4096)  # producers have few keys with many events each
@@ -161,6 +189,12 @@ def body_of(message: Message) -> bytes:
     if isinstance(value, bytes):
         return value
     return b"" if value is None else str(value).encode()
+
+
+def invalid_body(body: object) -> OptionError:
+    found = type(body).__name__
+    how = "encode the text, for example text.encode()" if isinstance(body, str) else "encode it"
+    return OptionError(f"the body of an event must be bytes, found {found}: {how}")
 
 
 def event_too_large(size: int, limit: int) -> EventTooLarge:

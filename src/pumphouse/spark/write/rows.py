@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from pumphouse.errors import OptionError
-from pumphouse.events import Event
+from pumphouse.events import NO_PROPERTIES, Event
 from pumphouse.spark.deduplication import BATCH, IDENTITY, QUERY, ROW, TASK, name_row
 from pumphouse.spark.options import SinkOptions
 
@@ -82,6 +82,9 @@ class RowFormat:
             row = first_row + partitions.index("")
             raise invalid_row(row, "has an empty partition; write null to let the hub choose one")
         keys = self.column(batch, self.key_column)
+        if partitions is None and self.has_only_bodies_and_keys(keys, origin):
+            yield from zip(repeat(self.partition), self.simple_events(bodies, keys), strict=False)
+            return
         properties = self.column(batch, self.properties_column)
         for index in range(batch.num_rows):
             row = first_row + index
@@ -99,6 +102,16 @@ class RowFormat:
             if origin is not None:
                 event_properties |= origin.properties(row, bodies[index], key)
             yield partition, Event(bodies[index], event_properties, key)
+
+    def has_only_bodies_and_keys(self, keys: list[Any] | None, origin: RowOrigin | None) -> bool:
+        """Whether the rows need no check and have no properties, in any row."""
+        if self.partition is not None and (keys is not None or self.key is not None):
+            return False
+        return self.properties_column is None and origin is None
+
+    def simple_events(self, bodies: list[bytes], keys: list[Any] | None) -> Iterator[Event]:
+        """Events without properties: made without a loop, because there are many of them."""
+        return map(Event, bodies, repeat(NO_PROPERTIES), repeat(self.key) if keys is None else keys)
 
     def record_batches(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         """Rows of Spark as Arrow batches, with the columns that are written."""

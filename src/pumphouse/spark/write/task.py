@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -53,11 +52,7 @@ class WriteTotals:
     bytes: int = 0
 
 
-class NumberedEvent(NamedTuple):
-    """An event, and the number of its row in the task."""
-
-    number: int
-    event: Event
+NumberedEvent = tuple[int, Event]  # the number of a row in the task, and its event
 
 
 def write_rows(
@@ -216,7 +211,7 @@ class TaskWriter:
         for failed in await asyncio.gather(*sends, return_exceptions=True):
             if failed is not None:
                 raise failed
-        size = sum(len(row.event.body) for rows in by_partition.values() for row in rows)
+        size = sum(len(event.body) for rows in by_partition.values() for _, event in rows)
         self.totals = WriteTotals(self._rows, self.totals.bytes + size)
         await self.limit_rate()
 
@@ -228,12 +223,12 @@ class TaskWriter:
         for piece in group:
             events = self.row_format.events(piece, self._rows, self.origin)
             for number, (partition, event) in enumerate(events, self._rows):
-                by_partition[partition].append(NumberedEvent(number, event))
+                by_partition[partition].append((number, event))
             self._rows += piece.num_rows
         if self.row_format.key_column is not None:
             for rows in by_partition.values():
                 # Rows of one key side by side make full messages; the sort keeps their order.
-                rows.sort(key=lambda row: row.event.partition_key or "")
+                rows.sort(key=partition_key)
         return by_partition
 
     async def send(self, partition: str | None, rows: list[NumberedEvent]) -> None:
@@ -241,7 +236,7 @@ class TaskWriter:
             async with self._slots, asyncio.timeout(self.send_limit_s(len(rows))):
                 sender = await self.sender(partition)
                 await sender.send(
-                    [row.event for row in rows],
+                    [event for _, event in rows],
                     batch_bytes_max=self.options.batch_bytes,
                     under_way_max=self.options.in_flight,
                 )
@@ -252,10 +247,9 @@ class TaskWriter:
             ) from None
         except EventTooLarge as failed:
             # Not always the largest body: properties count as well.
-            largest = max(rows, key=lambda row: len(encode_event(row.event)))
+            number, largest = max(rows, key=lambda row: len(encode_event(row[1])))
             raise PumphouseError(
-                f"row {largest.number} of the task, with a body of {len(largest.event.body):,} "
-                f"bytes: {failed}"
+                f"row {number} of the task, with a body of {len(largest.body):,} bytes: {failed}"
             ) from None
         except PumphouseError as failed:
             where = f"partition {partition}" if partition is not None else "the hub"
@@ -279,8 +273,12 @@ class TaskWriter:
             await self.clock.sleep(max(0.0, due_s - self.clock.monotonic()))
 
 
+def partition_key(row: NumberedEvent) -> str:
+    return row[1].partition_key or ""
+
+
 def name_rows(rows: list[NumberedEvent]) -> str:
-    first, last = min(row.number for row in rows), max(row.number for row in rows)
+    first, last = min(number for number, _ in rows), max(number for number, _ in rows)
     return f"row {first} of the task" if first == last else f"rows {first} to {last} of the task"
 
 
