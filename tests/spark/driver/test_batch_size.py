@@ -9,12 +9,16 @@ import pytest
 from pumphouse.spark import source
 from pumphouse.spark.driver import hub_state
 from pumphouse.spark.driver.batch_size import (
+    BATCHES_BETWEEN_TRIALS,
     EVENTS_PER_PARTITION_MAX,
     GROWTH_MAX,
     NO_LIMIT,
     TARGET_S,
     BatchSize,
+    MeasuredBatch,
+    TriggerTrials,
     adapted,
+    measured,
 )
 from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits
 from pumphouse.spark.read.connections import connections
@@ -32,12 +36,52 @@ def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_size_follows_the_time_of_full_batches() -> None:
-    assert adapted(1000, 1000, TARGET_S) == 1000
-    assert adapted(1000, 1000, TARGET_S / 2) == 2000
-    assert adapted(1000, 1000, 0.001) == 1000 * GROWTH_MAX
-    assert adapted(1000, 1000, 2 * TARGET_S) == 500
-    assert adapted(1000, 10, 0.001) == 1000  # it was not full
-    assert adapted(1000, 10, 4 * TARGET_S) == 250
+    assert adapted(1000, MeasuredBatch(1000, TARGET_S)) == 1000
+    assert adapted(1000, MeasuredBatch(1000, TARGET_S / 2)) == 2000
+    assert adapted(1000, MeasuredBatch(1000, 0.001)) == 1000 * GROWTH_MAX
+    assert adapted(1000, MeasuredBatch(1000, 2 * TARGET_S)) == 500
+    assert adapted(1000, MeasuredBatch(10, 0.001)) == 1000  # it was not full
+    assert adapted(1000, MeasuredBatch(10, 4 * TARGET_S)) == 250
+
+
+def sizes(trials: TriggerTrials, first: int, per_event_s: float, trigger_s: float) -> list[int]:
+    """The sizes of full batches of which reading takes a small part of the time."""
+    sizes = [first]
+    for _ in range(BATCHES_BETWEEN_TRIALS + 3):
+        seconds = max(trigger_s, sizes[-1] * per_event_s)
+        batch = MeasuredBatch(sizes[-1], seconds, sizes[-1] * per_event_s / 20)
+        sizes.append(max(first, trials.next_size(sizes[-1], batch)))
+    return sizes
+
+
+def test_the_size_grows_though_batches_wait_for_a_slow_trigger() -> None:
+    grown = sizes(TriggerTrials(), 1000, per_event_s=0.001, trigger_s=60)
+    assert grown[:4] == [1000, 2000, 16_000, 128_000]
+    assert all(59_000 <= size <= 75_000 for size in grown[4:])  # what fits between two triggers
+
+
+def test_a_trial_that_makes_batches_longer_is_taken_back() -> None:
+    """A stage after a shuffle takes the time: then reading is a small part of the batch."""
+    tried = sizes(TriggerTrials(), 1000, per_event_s=0.06, trigger_s=0)
+    assert tried[:3] == [1000, 2000, 1000]
+    assert tried.count(2000) == 2  # one more after a pause
+
+
+def test_without_reports_the_time_from_plan_to_plan_counts() -> None:
+    trials = TriggerTrials()
+    assert trials.next_size(1000, MeasuredBatch(1000, 2 * TARGET_S)) == 500
+    assert measured(5, 10.0, 70.0, None).reading_s is None
+    assert measured(5, 10.0, 70.0, 9.0).reading_s is None  # of an earlier batch
+    assert measured(5, 10.0, 70.0, 12.0) == MeasuredBatch(5, 60.0, 2.0)
+
+
+def test_a_small_batch_is_no_reason_to_shrink_if_it_waits_for_its_trigger() -> None:
+    trials = TriggerTrials()
+    size = 1000
+    for _ in range(3):
+        size = trials.next_size(size, MeasuredBatch(size, 60.0, 0.5))
+    assert trials.next_size(size, MeasuredBatch(10, 60.0, 0.5)) == size
+    assert trials.next_size(size, MeasuredBatch(size, 5.0, 0.5)) == 2 * size  # another trigger
 
 
 def test_the_size_grows_from_batch_to_batch_within_bounds() -> None:

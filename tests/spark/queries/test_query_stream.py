@@ -12,6 +12,8 @@ from pumphouse.clock import MovableClock
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.spark import drop_repeats
 from pumphouse.spark import lags as lags_of
+from pumphouse.spark.driver.batch_size import FIRST_OF_A_RUN_THAT_ENDS
+from pumphouse.spark.options import EVENTS_PER_PARTITION
 from pumphouse.spark.versions.features import LAG, LIMITS
 from tests.spark.conftest import Hub
 from tests.spark.support.queries import FileSink, numbered, secret_key, stream
@@ -58,6 +60,18 @@ def test_a_run_that_ends_keeps_the_limit_per_trigger_and_writes_no_secret(
     files = [path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
     assert files
     assert not any(key.encode() in content for content in files)
+
+
+def test_a_run_that_ends_reads_a_backlog_in_few_batches_by_default(
+    spark: SparkSession, hub: Hub, tmp_path: Path
+) -> None:
+    count = (FIRST_OF_A_RUN_THAT_ENDS + 1) * EVENTS_PER_PARTITION
+    hub.send(*["x"] * count, partition="0")
+    frame = stream(spark, hub, **EARLIEST, partitions="0").select("body")
+    sink = FileSink(frame, tmp_path, availableNow=True)
+    assert len(sink.end()) == count
+    sizes = [progress["numInputRows"] for progress in sink.query.recentProgress]
+    assert len([size for size in sizes if size]) <= 2  # one in Spark 4.0 and 4.1
 
 
 @pytest.mark.parametrize("driver", ["native", "azure"])

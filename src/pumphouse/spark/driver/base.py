@@ -135,8 +135,9 @@ class QueryRun:
 
     def limit(self, start: Offset, rows: int | None, partitions: int) -> int | None:
         """The most events of the next batch; `rows` is Spark's limit."""
-        limits = (rows, self.size.limit(start, partitions, self.clock.monotonic()))
-        return min((limit for limit in limits if limit is not None), default=None)
+        reported_s = self.reports.received_s if self.reports is not None else None
+        adapted = self.size.limit(start, partitions, self.clock.monotonic(), reported_s)
+        return min((limit for limit in (rows, adapted) if limit is not None), default=None)
 
     def statistics(
         self, start: Offsets, snapshot: HubSnapshot, epochs: Mapping[str, int] = NO_EPOCHS

@@ -121,6 +121,7 @@ class ReportListener:
         self.address = DriverAddress(host, self._socket.getsockname()[1], self._token)
         self._reports: dict[str, TaskReport] = {}
         self._event_bytes: float | None = None
+        self._received_s: float | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._listen, name="task reports", daemon=True)
         self._thread.start()
@@ -129,6 +130,12 @@ class ReportListener:
         with self._lock:
             factors = slow_partition_factors(self._reports, partitions, acceptable_s)
             return ReadStatistics(self._event_bytes, factors)
+
+    @property
+    def received_s(self) -> float | None:
+        """When the last report arrived, on the monotonic clock."""
+        with self._lock:
+            return self._received_s
 
     def positions(self) -> dict[str, KnownPosition]:
         """The last event read of each partition."""
@@ -157,6 +164,7 @@ class ReportListener:
 
     def _record(self, reports: Sequence[TaskReport]) -> None:
         with self._lock:
+            self._received_s = time.monotonic() if reports else self._received_s
             for report in reports:
                 self._reports[report.partition] = report
                 self._event_bytes = mean_bytes(self._event_bytes, report)
