@@ -266,6 +266,40 @@ async def test_the_past_survives_a_new_hub(store: str, tmp_path: Path) -> None:
     await second_hub.stop()
 
 
+def limit_alerts(monkeypatch: pytest.MonkeyPatch, *, shown: int, counted: int) -> None:
+    for module in (alerts, monitors):
+        monkeypatch.setattr(module, "ALERTS_MAX", shown)
+        monkeypatch.setattr(module, "COUNTED_MAX", counted)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_alerts_that_are_not_shown_are_counted(
+    hub: EmbeddedHub,
+    store: str,
+    homes: RecordedHomes,
+    monkeypatch: pytest.MonkeyPatch,
+    recorded: bool,
+) -> None:
+    """As the database does, also after one of them is closed on another page."""
+    limit_alerts(monkeypatch, shown=2, counted=100)
+    now = now_ms()
+    await homes.send(*(alert(home, now - home) for home in range(5)), recorded=recorded)
+    async with page_with(hub, store, homes) as page:
+        data = await complete(page, lambda data: data["alerts_open"] == 5)
+        assert (data["homes_in_alert"], data["alerts_day"], data["at_least"]) == (5, 5, [])
+        if not recorded:
+            return
+        async with page_with(hub, store, homes) as other:
+            fields = {"id": alert(4, now - 4).id, "by": "Ada"}
+            await PageClient(other.port, other.access.launch_token).post(
+                "/api/alerts/close", fields
+            )
+        data = await complete(page, lambda data: data["alerts_open"] == 4)
+        assert (data["homes_in_alert"], data["alerts_day"]) == (4, 5)
+        by_state = dict(zip(STATE_WORDS, data["homes_by_state"], strict=True))
+        assert by_state["alert"] == 4
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 async def test_numbers_of_alerts_are_lower_bounds_if_there_are_too_many(
     hub: EmbeddedHub,
@@ -274,8 +308,7 @@ async def test_numbers_of_alerts_are_lower_bounds_if_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
     recorded: bool,
 ) -> None:
-    monkeypatch.setattr(alerts, "ALERTS_MAX", 3)
-    monkeypatch.setattr(monitors, "ALERTS_MAX", 3)
+    limit_alerts(monkeypatch, shown=2, counted=3)
     now = now_ms()
     await homes.send(*(alert(home, now - home) for home in range(3)), recorded=recorded)
     async with page_with(hub, store, homes) as page:
@@ -292,8 +325,7 @@ async def test_numbers_of_alerts_are_lower_bounds_if_there_are_too_many(
 async def test_a_page_that_does_not_read_all_recorded_alerts_shows_lower_bounds(
     hub: EmbeddedHub, store: str, homes: RecordedHomes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alerts, "ALERTS_MAX", 3)
-    monkeypatch.setattr(monitors, "ALERTS_MAX", 3)
+    limit_alerts(monkeypatch, shown=2, counted=3)
     now = now_ms()
     await homes.send(*(alert(home, now - home) for home in range(5)), recorded=True)
     async with page_with(hub, store, homes) as page:

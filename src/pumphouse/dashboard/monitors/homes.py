@@ -27,7 +27,13 @@ from pumphouse.dashboard.monitors.records import Past, RecordsMonitor
 from pumphouse.dashboard.monitors.update_signal import UpdateSignal
 from pumphouse.dashboard.options import HomesFeed
 from pumphouse.dashboard.views.alert_delays import AlertDelays, alert_delays
-from pumphouse.dashboard.views.alerts import ALERTS_MAX, NEW, AlertHistory
+from pumphouse.dashboard.views.alerts import (
+    ALERTS_MAX,
+    COUNTED_MAX,
+    NEW,
+    AlertHistory,
+    CountedAlert,
+)
 from pumphouse.dashboard.views.columns import is_home, read_columns
 from pumphouse.dashboard.views.delays import FRESH_MS, Delays
 from pumphouse.dashboard.views.fleet import rounded
@@ -117,7 +123,7 @@ class HomesMonitor:
         """Read the past, or what changed since then; an error is shown and retried."""
         try:
             if not self._past_is_loaded:
-                await self.take_past(await records.load(ALERTS_MAX + 1))
+                await self.take_past(await records.load(ALERTS_MAX, COUNTED_MAX - ALERTS_MAX + 1))
                 return
             for alert_id, state in (await records.poll()).alerts:
                 self.set_alert_state(alert_id, state)
@@ -130,17 +136,27 @@ class HomesMonitor:
             self.homes.add(columns, now_ms(self.clock))
             await asyncio.sleep(0)  # let the streams run
         latest_ms = now_ms(self.clock) + CLOCKS_APART_MS
+        self.count_alerts(past.counted, latest_ms)
         for recorded in past.alerts:
             alert = showable(recorded.alert, latest_ms)
             if alert and not self.add_alert(alert, recorded.state, recorded.enqueued):
                 self.set_alert_state(alert.id, recorded.state)
-        if len(past.alerts) > ALERTS_MAX:
-            self.alerts.left_out(now_ms(self.clock))
         for hub, partitions in past.positions.items():
             for partition, following in partitions.items():
                 position = Position("sequence", str(following), inclusive=True)
                 self._positions.setdefault((hub, partition), position)
         self._past_is_loaded = True
+
+    def count_alerts(self, counted: list[tuple[str, str, int, bool]], latest_ms: int) -> None:
+        """Count the recorded alerts that are not shown. They come oldest first."""
+        if len(counted) > COUNTED_MAX - ALERTS_MAX:
+            self.alerts.left_out(now_ms(self.clock))
+            counted = counted[1:]
+        for alert_id, home, at, is_open in counted:
+            if is_home(home) and 0 < at <= latest_ms:
+                self.alerts.count(alert_id, CountedAlert(home, at, is_open))
+        for home in {home for _, home, _, _ in counted if is_home(home)}:
+            self.count_open_alerts(home)
 
     def add_alert(self, alert: Alert, state: AlertState, enqueued: int | None) -> bool:
         """Add an alert; False if it is a duplicate."""
@@ -150,8 +166,8 @@ class HomesMonitor:
         return bool(homes)
 
     def set_alert_state(self, alert_id: str, state: AlertState) -> None:
-        if alert := self.alerts.set_state(alert_id, state):
-            self.count_open_alerts(alert.home)
+        if home := self.alerts.set_state(alert_id, state):
+            self.count_open_alerts(home)
 
     def count_open_alerts(self, home: str) -> None:
         self.homes.set_open_alerts(home_number(home), self.alerts.open_of_home(home))

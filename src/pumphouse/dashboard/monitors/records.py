@@ -44,6 +44,8 @@ class Past:
     values: list[Columns] = field(repr=False)
     alerts: list[RecordedAlert] = field(repr=False)
     minutes: Counts = field(repr=False)
+    # Older ones: id, home, time and whether it is open.
+    counted: list[tuple[str, str, int, bool]] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,17 @@ class RecordsMonitor:
             self._close()
             raise
 
-    async def load(self, alerts_max: int) -> Past:
-        """Read the past."""
+    async def load(self, alerts_max: int, counted_max: int) -> Past:
+        """Read the past, with the newest `alerts_max` alerts, and older ones to count."""
         at_ms = now_ms(self.clock)
         past = await self.call(
-            partial(read_past, now=at_ms, alerts_max=alerts_max, kinds=self.kinds)
+            partial(
+                read_past,
+                now=at_ms,
+                alerts_max=alerts_max,
+                counted_max=counted_max,
+                kinds=self.kinds,
+            )
         )
         self._update(past.minutes, at_ms)
         return past
@@ -117,7 +125,9 @@ class RecordsMonitor:
         return Source("database", self.trouble, self.responded_s)
 
 
-def read_past(records: Records, *, now: int, alerts_max: int, kinds: Kinds = DEFAULT) -> Past:
+def read_past(
+    records: Records, *, now: int, alerts_max: int, counted_max: int, kinds: Kinds = DEFAULT
+) -> Past:
     """Read all parts in one transaction, so that they fit together."""
     with records.one_state():
         return Past(
@@ -125,6 +135,7 @@ def read_past(records: Records, *, now: int, alerts_max: int, kinds: Kinds = DEF
             [columns_of_rows(part, kinds) for part in records.sensor_values()],
             records.alerts(now - DAY_MS, alerts_max),
             minute_counts(records, now),
+            records.further_alerts(now - DAY_MS, alerts_max, counted_max),
         )
 
 

@@ -64,22 +64,22 @@ NUMBERS: Final = (
     PageNumber(
         "homes_in_alert",
         "Homes in alert",
-        "Homes with at least one open alert. A plus means at least: the page keeps the 20,000 "
-        "newest alerts only.",
+        "Homes with at least one open alert. A plus means at least: the page counts the "
+        "200,000 newest alerts only.",
         DATABASE,
     ),
     PageNumber(
         "alerts_open",
         "Open alerts",
         "Alerts, of any age, that were not closed. A home can have several. A plus means at least: "
-        "the page keeps the 20,000 newest alerts only.",
+        "the page counts the 200,000 newest alerts only.",
         DATABASE,
     ),
     PageNumber(
         "alerts_day",
         "Alerts in the last day",
         "Alerts, open or closed, that were raised by a reading of the last 24 hours. A plus means "
-        "at least: the page keeps the 20,000 newest alerts only.",
+        "at least: the page counts the 200,000 newest alerts only.",
         DATABASE,
     ),
     PageNumber(

@@ -40,6 +40,9 @@ SELECT_ALERTS = (
     f" LEFT JOIN {ALERT_TRACES} t ON t.id = a.id"
 )
 
+# The alerts of an AlertHistory.
+NEWEST = "WHERE s.closed_at IS NULL OR a.at >= ? ORDER BY a.at DESC, a.id"
+
 
 class Records:
     """The records of a database."""
@@ -111,11 +114,20 @@ class Records:
 
     def alerts(self, from_ms: int, count_max: int) -> list[RecordedAlert]:
         """The newest alerts that are open, or not older than `from_ms`; oldest first."""
-        where = "WHERE s.closed_at IS NULL OR a.at >= ?"
-        rows = self._query(
-            f"{SELECT_ALERTS} {where} ORDER BY a.at DESC LIMIT ?", from_ms, count_max
-        )
+        rows = self._query(f"{SELECT_ALERTS} {NEWEST} LIMIT ?", from_ms, count_max)
         return [recorded_alert(row) for row in reversed(rows)]
+
+    def further_alerts(
+        self, from_ms: int, skip: int, count_max: int
+    ) -> list[tuple[str, str, int, bool]]:
+        """The alerts that follow the newest `skip` ones of `alerts`: id, home, time, and whether it
+        is open; oldest first."""
+        rows = self._query(
+            f"SELECT a.id, a.home, a.at, s.closed_at IS NULL FROM {ALERTS_HUB} a"
+            f" LEFT JOIN {ALERT_STATES} s ON s.id = a.id {NEWEST} LIMIT ? OFFSET ?",
+            *(from_ms, count_max, skip),
+        )
+        return [(alert_id, home, at, bool(is_open)) for alert_id, home, at, is_open in rows[::-1]]
 
     def alert(self, alert_id: str) -> RecordedAlert | None:
         rows = self._query(f"{SELECT_ALERTS} WHERE a.id = ?", alert_id)
