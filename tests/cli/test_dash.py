@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
+from pumphouse.cli.common.metrics import PAGE, not_ready_without
+from pumphouse.cli.dash import serve
+from pumphouse.dashboard.options import DashboardOptions
+from pumphouse.dashboard.server import app
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.telemetry.health import CHECKS, READY
 from tests.cli.conftest import Program, refused
+from tests.hub.peer import eventually
 from tests.spark.support.waiting import until
 
 CONNECTION = (
@@ -63,6 +72,52 @@ def test_the_page_is_ready_while_hub_and_store_respond(
     assert get(address, "/readyz")[0] == 503
     assert get(address, "/livez") == (200, "ok\n")
     assert dash.end(signal.SIGTERM) == (0, "")
+
+
+class SlowPage:
+    """A page that starts and stops when it may."""
+
+    url, port = "http://127.0.0.1:1/", 1
+
+    def __init__(self) -> None:
+        self.may_start, self.may_stop = asyncio.Event(), asyncio.Event()
+        self.trouble: str | None = "hub orders does not respond"
+
+    async def __aenter__(self) -> Self:
+        await self.may_start.wait()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.may_stop.wait()
+
+    def not_ready(self) -> str | None:
+        return self.trouble
+
+
+async def test_the_page_is_not_ready_while_it_starts_and_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page, options = SlowPage(), DashboardOptions(connection=CONNECTION, hubs=("orders",))
+    monkeypatch.setattr(app, "Dashboard", lambda options: page)
+
+    async def until_failure(text: str | None) -> None:
+        expected = {} if text is None else {PAGE: text}
+        await eventually(lambda: CHECKS.failures(READY) == expected)
+
+    with not_ready_without(PAGE):
+        serving = asyncio.create_task(serve(options, "json", None))
+        await until_failure("there is no page")
+        page.may_start.set()
+        await until_failure("hub orders does not respond")
+        page.trouble = None
+        await until_failure(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until_failure("the page stops")
+        assert not serving.done()
+        page.may_stop.set()
+        await asyncio.wait_for(serving, 20)
+        await until_failure("the page stops")
+    assert CHECKS.failures(READY) == {}
 
 
 def get(address: str, path: str) -> tuple[int, str]:

@@ -12,6 +12,7 @@ import yaml
 
 from pumphouse.cli.common.options import parse_duration
 from pumphouse.client.connection_string import parse_connection_string
+from pumphouse.homes.pipeline import STOP_S
 from pumphouse.homes.schema import GROUPS, HUBS
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.scaler.decisions import trigger_of
@@ -175,6 +176,7 @@ def test_a_host_has_the_name_of_its_pod() -> None:
 def test_a_host_has_time_to_stop() -> None:
     grace_s = kubernetes()["processor"].pod["terminationGracePeriodSeconds"]
     assert grace_s >= kubernetes()["processor"].parsed()["stop_timeout"] + RELEASE_S
+    assert kubernetes()["homes"].pod["terminationGracePeriodSeconds"] >= STOP_S + RELEASE_S
     service = composed()["processor"]
     grace_s = parse_duration(service.spec["stop_grace_period"])
     assert grace_s >= service.parsed()["stop_timeout"] + RELEASE_S

@@ -32,6 +32,8 @@ from pumphouse.homes.schema import ACTIVITY_HUB, SENSORS_HUB, encode_activity
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.azurite.server import Azurite
+from tests.deploy.kubelet import Kubelet
+from tests.deploy.manifests import pods
 from tests.homes.applications import (
     PUMPHOUSE,
     end,
@@ -44,6 +46,7 @@ from tests.homes.applications import (
 )
 from tests.homes.record.recount import recount
 from tests.homes.record.rows import activity
+from tests.lag.prometheus_server import free_port
 from tests.postgres.server import PostgresServer
 from tests.spark.support.processes import (
     PYSPARK,
@@ -318,16 +321,22 @@ def test_a_failed_stage_restarts_with_growing_delays(hub: EmbeddedHub, tmp_path:
     assert len(rows) == len(set(rows)) == sender.sent
 
 
-def test_ctrl_c_stops_the_pipeline_and_a_new_start_resumes(
+def test_signals_stop_the_pipeline_and_a_new_start_resumes(
     hub: EmbeddedHub, tmp_path: Path
 ) -> None:
-    data = tmp_path / "data"
-    words = ("--stages", "record", "--master", "local[2]")
+    """Ctrl-C, and the sequence of Kubernetes."""
+    data, port = tmp_path / "data", str(free_port())
+    words = ("--stages", "record", "--master", "local[2]", "--metrics-port", port)
     with Sender(hub):
-        for _ in range(2):
+        for kubernetes in (False, True):
             before = len(stored(str(data / "homes.db")))
             with pipeline(hub, data, *words) as process:
+                kubelet = Kubelet(process, f"http://127.0.0.1:{port}")
+                kubelet.until_ready()
                 until_job(lambda: len(stored(str(data / "homes.db"))) > before)  # noqa: B023
-                end(process, data, signal.SIGINT)
+                if kubernetes:
+                    kubelet.terminate(pods()["homes"]["spec"]["terminationGracePeriodSeconds"])
+                else:
+                    end(process, data, signal.SIGINT)
     assert "stopped" in data.with_suffix(".log").read_text()
     assert os.path.exists(data / "status.json")

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from pumphouse.clock import MovableClock
 from pumphouse.errors import ConnectionFailed, HubNotFound, OptionError
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.pipeline import (
@@ -19,6 +21,7 @@ from pumphouse.homes.pipeline import (
     Pipeline,
     PipelineOptions,
     check_hubs,
+    join_all,
     locked_folder,
     spark_settings,
 )
@@ -40,6 +43,23 @@ def run(connection: str, *words: object, **more: str) -> subprocess.CompletedPro
         text=True,
         timeout=100,
     )
+
+
+def test_the_stages_stop_within_one_bound() -> None:
+    """A stage that does not end does not extend the time of the others."""
+    clock = MovableClock()
+
+    class Stuck(threading.Thread):
+        waited_s = 0.0
+
+        def join(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            self.waited_s = timeout
+            clock.advance(timeout)
+
+    threads = [Stuck() for _ in range(6)]
+    join_all(threads, 40.0, clock)
+    assert 0 < sum(thread.waited_s for thread in threads) <= 40.0
 
 
 async def test_check_hubs_raises_for_a_missing_hub(event_hub: EmbeddedHub) -> None:

@@ -56,6 +56,15 @@ def test_a_blocked_status_loop_is_not_live(clock: MovableClock) -> None:
     assert health.not_live() is None
 
 
+def test_a_pipeline_that_stops_is_live_and_not_ready(clock: MovableClock) -> None:
+    """Its stages end their batches, which may take longer than a turn of the status loop."""
+    health = health_of(clock, running(clock))
+    assert health.not_ready() is None
+    health.stops()
+    clock.advance(BLOCKED_S + 1)
+    assert (health.not_live(), health.not_ready()) == (None, "the pipeline stops")
+
+
 def test_every_stage_must_run(clock: MovableClock) -> None:
     sift, record = running(clock), running(clock, "record")
     health = health_of(clock, sift, record)

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.metrics import serving_metrics
+from pumphouse.cli.common.metrics import (
+    PAGE,
+    not_ready_without,
+    ready_while_running,
+    serving_metrics,
+)
 from pumphouse.cli.common.options import (
     DURATION_TYPE,
     LEASE_OF_HOSTS,
@@ -26,7 +31,7 @@ from pumphouse.cli.common.options import (
 )
 from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.errors import OptionError
-from pumphouse.telemetry.health import READY, checking, checking_loop
+from pumphouse.telemetry.health import checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.dashboard.options import DashboardOptions, HomesFeed, WatchedGroup
@@ -186,7 +191,7 @@ def dash(
         update_s=every,
         token="" if no_token else token or None,
     )
-    with serving_metrics(metrics_port, metrics_host) as metrics:
+    with not_ready_without(PAGE), serving_metrics(metrics_port, metrics_host) as metrics:
         asyncio.run(serve(options, output, metrics))
 
 
@@ -276,7 +281,7 @@ async def serve(options: DashboardOptions, output: str, metrics: TelemetryServer
 
     with stop_on_signal() as stop, checking_loop():
         async with Dashboard(options) as page:
-            with checking(READY, "page", page.not_ready):
+            with ready_while_running(PAGE, page.not_ready):
                 if metrics is not None:
                     metrics.targets = lambda: targets_of(page, metrics)
                 announce(page, metrics, output)

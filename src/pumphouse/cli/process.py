@@ -17,8 +17,9 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.metrics import (
+    HOST,
     checking_host,
-    not_ready_without_host,
+    not_ready_without,
     serving_health,
     serving_metrics,
 )
@@ -231,7 +232,7 @@ def process(
     )
     reporter, function = ProcessReporter(output), find_handler(handler)
     with (
-        not_ready_without_host(),
+        not_ready_without(HOST),
         serving_metrics(metrics_port, metrics_host) as metrics,
         serving_health(health_port, metrics_host) as health,
     ):

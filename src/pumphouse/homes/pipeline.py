@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ STATUS = "status.json"
 STATUS_EVERY_S = 1.0
 REPORT_EVERY_S = 5.0
 HUBS_S = 60.0  # timeout for the properties of all hubs, requested before the start
-STOP_S = 60.0  # how long to wait for each thread to end
+STOP_S = 40.0  # how long to wait for all stages to end
 
 # For three queries on a few cores.
 SETTINGS = {
@@ -95,6 +95,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """End `run`; callable from any thread and from a signal handler."""
+        self.health.stops()
         self._stop.set()
 
     def run(self) -> None:
@@ -177,10 +178,16 @@ class Pipeline:
         stopping = [threading.Thread(target=stage.stop, daemon=True) for stage in self.stages]
         for thread in stopping:
             thread.start()
-        for thread in (*stopping, *(stage.thread for stage in self.stages)):
-            thread.join(STOP_S)
+        join_all((*stopping, *(stage.thread for stage in self.stages)), STOP_S, self._clock)
         with suppress(Exception):  # the JVM may have ended
             self._write_status()
+
+
+def join_all(threads: Iterable[threading.Thread], within_s: float, clock: Clock) -> None:
+    """Wait for the end of all threads, together not longer than this."""
+    deadline_s = clock.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, deadline_s - clock.monotonic()))
 
 
 @contextmanager

@@ -36,6 +36,7 @@ class PipelineHealth:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turned_s: float | None = None
+        self._stops = False
         self.stages: Sequence[Stage] = ()
         self.database: DatabaseProbe | None = None
 
@@ -43,10 +44,14 @@ class PipelineHealth:
         """Called by the status loop in each turn."""
         self._turned_s = self._clock.monotonic()
 
+    def stops(self) -> None:
+        """Called when the pipeline is asked to stop. The status loop then ends."""
+        self._stops = True
+
     def not_live(self) -> str | None:
         """What is wrong with the status loop, which calls Spark's JVM in every turn."""
-        if self._turned_s is None:
-            return None  # Spark is starting
+        if self._turned_s is None or self._stops:
+            return None  # Spark is starting, or the stages end their batches
         blocked_s = self._clock.monotonic() - self._turned_s
         if blocked_s < BLOCKED_S:
             return None
@@ -54,6 +59,8 @@ class PipelineHealth:
 
     def not_ready(self) -> str | None:
         """The stages that do not run, and what does not respond."""
+        if self._stops:
+            return "the pipeline stops"
         if self._turned_s is None:
             return "Spark is starting"
         now_s = self._clock.monotonic()

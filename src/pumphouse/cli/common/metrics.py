@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pumphouse.telemetry import serve_health, serve_metrics
-from pumphouse.telemetry.health import CHECKS, LIVE, READY
+from pumphouse.telemetry.health import CHECKS, LIVE, READY, Check
 
 if TYPE_CHECKING:
     from pumphouse.processor.engine import Engine
     from pumphouse.telemetry.server import TelemetryServer
 
-WATCH, HOST = "watch", "host"
+WATCH, HOST, PAGE = "watch", "host", "page"
 
 
 @contextmanager
@@ -37,13 +37,23 @@ def serving_health(port: int | None, host: str) -> Iterator[TelemetryServer | No
 
 
 @contextmanager
-def not_ready_without_host() -> Iterator[None]:
-    """Let /readyz fail before a host starts and after it has ended. Enter it before the servers."""
-    CHECKS.add(READY, HOST, lambda: "there is no host")
+def not_ready_without(name: str) -> Iterator[None]:
+    """Let /readyz fail before a part starts and after it has ended. Enter it before the servers."""
+    CHECKS.add(READY, name, lambda: f"there is no {name}")
     try:
         yield
     finally:
-        CHECKS.remove(READY, HOST)
+        CHECKS.remove(READY, name)
+
+
+@contextmanager
+def ready_while_running(name: str, check: Check) -> Iterator[None]:
+    """Replace the check of `not_ready_without` until the part stops."""
+    CHECKS.add(READY, name, check)
+    try:
+        yield
+    finally:
+        CHECKS.add(READY, name, lambda: f"the {name} stops")
 
 
 @contextmanager

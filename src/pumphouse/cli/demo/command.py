@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumphouse.cli.common.console import plural
+from pumphouse.cli.common.metrics import PAGE, not_ready_without, ready_while_running
 from pumphouse.cli.common.options import verbose_option
 from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
-from pumphouse.telemetry.health import READY, checking, checking_loop
+from pumphouse.telemetry.health import checking_loop
 
 if TYPE_CHECKING:
     from pumphouse.cli.demo.gauges import Gauge
@@ -179,6 +180,7 @@ async def run_demo(plan: DemoPlan, settings: PageSettings, minutes: float | None
     with (
         stop_on_signal() as stop,
         checking_loop(),
+        not_ready_without(PAGE),
         serving_demo_metrics(settings.metrics_port, plan.folder, report) as metrics,
     ):
         plan = replace(plan, metrics=metrics is not None)
@@ -186,7 +188,6 @@ async def run_demo(plan: DemoPlan, settings: PageSettings, minutes: float | None
             async with AsyncExitStack() as stack:
                 plan, connection = await open_hub(plan, stack, report)
                 page = await open_page(plan, connection, settings, stack, report)
-                stack.enter_context(checking(READY, "page", page.not_ready))
                 await stack.enter_async_context(exporting_lag(metrics, plan, connection))
                 if metrics is not None:
                     metrics.page = page
@@ -196,6 +197,7 @@ async def run_demo(plan: DemoPlan, settings: PageSettings, minutes: float | None
                         plan, connection, report, report.since_s, page.alert_delays
                     )
                 )
+                stack.enter_context(ready_while_running(PAGE, page.not_ready))
                 report(f"page       {page.url}   (Ctrl-C stops everything)")
                 show = lines() if not sys.stdout.isatty() else one_line()
                 until_s = None if minutes is None else report.since_s() + minutes * 60

@@ -165,9 +165,9 @@ def run(
     pipeline = Pipeline(namespace, options, report)
     health = pipeline.health
     with (
-        serving_metrics(metrics_port, metrics_host) as server,
         checking(LIVE, "pipeline", health.not_live),
         checking(READY, "stages", health.not_ready),
+        serving_metrics(metrics_port, metrics_host) as server,
     ):
         if server is not None:
             announce(server, output)
