@@ -77,6 +77,7 @@ class RequestParser(h11.Connection):
         self._known = 0  # bytes of the head that h11 has got before
         self._chunked = False
         self._body_left = 0  # bytes of a body that is not in chunks
+        self._is_head_request = False
 
     def receive_data(self, data: bytes) -> None:
         del self._received[: self._taken]
@@ -115,6 +116,7 @@ class RequestParser(h11.Connection):
         return super().next_event()
 
     def next_head(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        self._is_head_request = False
         try:
             self.add_to_head()
         except HeadRefused as refusal:
@@ -128,9 +130,19 @@ class RequestParser(h11.Connection):
         self._head, self._known = Head(self.head_bytes_max), 0
         self.give_end()
         event = super().next_event()
+        self._is_head_request = isinstance(event, h11.Request) and event.method == b"HEAD"
         if isinstance(event, h11.Request):
             self.begin_body(event, head)
         return event
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]
+        """The bytes of an event. The body of a response to HEAD is left out.
+
+        h11 raises for such a body. A request can be refused before its handler knows the method.
+        """
+        if self._is_head_request and isinstance(event, h11.Data):
+            return b""
+        return super().send(event)
 
     def add_to_head(self) -> None:
         if not self._head.data:  # after a body in chunks h11 may have the start of a head

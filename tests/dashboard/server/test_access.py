@@ -265,6 +265,7 @@ UPGRADE = b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: close
         (b"\0\r\n\r\n", b" 400 "),
         (UPGRADE, b" 421 "),
         (CHUNKED + b"number\r\n", b" 400 "),
+        (CHUNKED.replace(b"POST", b"HEAD"), b" 400 "),  # its response has no body
     ],
 )
 async def test_invalid_requests_do_not_fill_the_log(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -89,6 +90,23 @@ async def test_an_invalid_request_is_refused_and_the_connection_closed(
     assert reply.status == status
     assert reply.error
     assert await api.is_closed()
+
+
+async def test_the_refusal_of_a_head_request_has_no_body(
+    api: HttpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    lengths = b"Content-Length: 2\r\n" * 2
+    api.writer.write(b"HEAD / HTTP/1.1\r\nHost: a\r\n" + lengths + b"\r\n{}")
+    assert (await api.reply("HEAD")).status == 400
+    assert await api.is_closed()
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_invalid_bytes_after_a_head_request_are_refused_with_a_text(api: HttpClient) -> None:
+    host = f"localhost:{api.hub.http_port}"
+    api.writer.write(f"HEAD /health HTTP/1.1\r\nHost: {host}\r\n\r\nnot a request\r\n\r\n".encode())
+    assert (await api.reply("HEAD")).status == 200
+    assert "invalid HTTP/1.1 request" in (await api.reply()).error
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -208,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
         if body:
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         self.write(h11.Response(status_code=response.status, headers=list(headers.items())))
-        if body and (self.head is None or self.head.method != b"HEAD"):
+        if body:
             self.write(h11.Data(data=body))
         self.write(h11.EndOfMessage())
 
