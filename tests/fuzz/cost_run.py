@@ -1,7 +1,9 @@
 """Search for streams that cost a hub too much: python -m tests.fuzz.cost_run [--seconds 60]
 
-Each stream follows from its seed, so `--replay SEED` measures it again, and `--profile SEED` shows
-where its time goes. The first failure is printed and the search continues; the exit code is 1 then.
+Each seed makes two streams: of a client that has authenticated, and of one that has not, or that
+uses WebSocket, the HTTP API or the page. `--replay SEED` measures them again, and `--profile SEED`
+shows where their time goes. The first failure is printed and the search continues; the exit code is
+1 then.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import time
 from itertools import count
 
 from tests.fuzz.costs import Prices, excess_of, prepared
+from tests.fuzz.listener_streams import make_listener_stream
 from tests.fuzz.probing import ProbedHub
-from tests.fuzz.streams import make_stream
+from tests.fuzz.streams import Stream, make_stream
 
 SECONDS = 60
 PRICES = Prices()
@@ -27,11 +30,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.cost_run")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--seed", type=int, help="the first seed; the others follow it")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="measure one stream")
-    parser.add_argument("--profile", type=int, metavar="SEED", help="profile one stream")
+    parser.add_argument(
+        "--replay", type=int, metavar="SEED", help="measure the streams of one seed"
+    )
+    parser.add_argument(
+        "--profile", type=int, metavar="SEED", help="profile the streams of one seed"
+    )
     options = parser.parse_args()
     # A fuzzed peer violates the protocol in every run: do not log that.
-    logging.getLogger("pumphouse.hub").setLevel(logging.CRITICAL)
+    logging.getLogger("pumphouse").setLevel(logging.CRITICAL)
     if options.profile is not None:
         profile(options.profile)
         return 0
@@ -50,7 +57,7 @@ def search(first: int, seconds: float, hub: ProbedHub) -> int:
         if time.monotonic() > end:
             break
         failures += bool(report(seed, hub))
-        size += make_stream(seed).size
+        size += sum(stream.size for stream in streams_of(seed))
     sys.stderr.write(
         f"costs: {seed - first} streams from seed {first} on, {size >> 20} MiB, "
         f"{failures} failures\n"
@@ -59,8 +66,16 @@ def search(first: int, seconds: float, hub: ProbedHub) -> int:
 
 
 def report(seed: int, hub: ProbedHub) -> list[str]:
-    """Measure the stream of a seed; prints and returns what is too expensive."""
-    stream = make_stream(seed)
+    """Measure the streams of a seed; prints and returns what is too expensive."""
+    return [text for stream in streams_of(seed) for text in report_stream(seed, stream, hub)]
+
+
+def streams_of(seed: int) -> list[Stream]:
+    """A stream of a client that has authenticated, and one of another client or listener."""
+    return [make_stream(seed), make_listener_stream(seed)]
+
+
+def report_stream(seed: int, stream: Stream, hub: ProbedHub) -> list[str]:
     found = excess_of(stream, PRICES)
     delay_s = hub.least_delay_s(stream, PRICES.turn_s)
     if delay_s > PRICES.turn_s:
@@ -75,10 +90,14 @@ def report(seed: int, hub: ProbedHub) -> list[str]:
 
 
 def profile(seed: int) -> None:
-    stream = make_stream(seed)
+    for stream in streams_of(seed):
+        profile_stream(stream)
+
+
+def profile_stream(stream: Stream) -> None:
     connection = prepared(stream)
     profiler = cProfile.Profile()
-    profiler.runcall(connection.receive_all, stream)
+    profiler.runcall(connection.receive_all, stream.pieces)
     pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 

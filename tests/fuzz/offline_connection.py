@@ -29,6 +29,7 @@ from tests.hub.events import batch_of
 from tests.hub.peer import Clock
 
 HUB, RULE, KEY = "eh", "root", "no secret"
+PAGE_TOKEN = "token-of-the-page"
 FRAME_MAX = 4096
 BATCHES = [batch_of([b"%d" % number, b"x" * 2000]) for number in range(3)]
 LOGIN = (
@@ -111,7 +112,7 @@ class Transport:
     def get_extra_info(self, name: str) -> Any:
         return ("fuzz", 0)
 
-    def set_write_buffer_limits(self, high: int) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
     def get_write_buffer_limits(self) -> tuple[int, int]:

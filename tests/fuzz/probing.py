@@ -1,15 +1,17 @@
 """How long a client waits for the hub while another one sends a stream, on real sockets.
 
-The hub is a process of its own. A probe asks it for a flow, again and again, and the longest time
-to a response counts. Other programs of the machine delay it too, so a long delay is measured again,
-and the least counts.
+The hub is a process of its own, with the dashboard's page in the same event loop. A probe asks it
+for a flow, again and again, and the longest time to a response counts. Other programs of the
+machine delay it too, so a long delay is measured again, and the least counts.
 
-`python -m tests.fuzz.probing` is the hub's process: it prints its port and runs until its standard
+`python -m tests.fuzz.probing` is the hub's process: it prints its ports and runs until its standard
 input is closed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import socket
 import subprocess
@@ -19,13 +21,16 @@ from contextlib import ExitStack, suppress
 from threading import Event, Thread
 from types import TracebackType
 
+from pumphouse.dashboard.options import DashboardOptions
+from pumphouse.dashboard.server.app import Dashboard
 from pumphouse.hub.access.auth import AccessRule
 from pumphouse.hub.embedded import EmbeddedHub
-from tests.fuzz.offline_connection import BEGUN, HUB, KEY, RULE, OfflineConnection
+from tests.fuzz.offline_connection import BEGUN, HUB, KEY, PAGE_TOKEN, RULE, OfflineConnection
 from tests.fuzz.streams import Stream, flow
 
 DEADLINE_S = 60.0
 PAUSE_S = 0.002  # between two probes
+HOST_HEADER = b"Host: localhost"  # in a stream; the real one needs the port
 MORE_RUNS = 5
 
 
@@ -73,13 +78,21 @@ def drain(sock: socket.socket) -> None:
 
 def send(port: int, stream: Stream) -> None:
     """Send a stream, and receive until the hub has handled it and closes."""
-    with connect(port, OfflineConnection.ATTACHED + stream.setup) as sock, suppress(OSError):
+    with begun(port, stream) as sock, suppress(OSError):
         reading = Thread(target=receive_all, args=(sock,), daemon=True)
         reading.start()
         for piece in stream.pieces:
-            sock.sendall(piece)
+            sock.sendall(piece.replace(HOST_HEADER, HOST_HEADER + b":%d" % port))
         sock.shutdown(socket.SHUT_WR)
         reading.join(DEADLINE_S)
+
+
+def begun(port: int, stream: Stream) -> socket.socket:
+    """A connection at the point where a stream begins."""
+    login = b"" if stream.listener else OfflineConnection.ATTACHED
+    if login or stream.setup:
+        return connect(port, login + stream.setup)
+    return socket.create_connection(("127.0.0.1", port), DEADLINE_S)
 
 
 def receive_all(sock: socket.socket) -> None:
@@ -101,7 +114,7 @@ class ProbedHub:
         )
         self._cleanup.enter_context(self.process)
         assert self.process.stdout is not None
-        self.port = int(self.process.stdout.readline())
+        self.ports: dict[str, int] = json.loads(self.process.stdout.readline())
         return self
 
     def __exit__(
@@ -115,9 +128,9 @@ class ProbedHub:
         self._cleanup.close()
 
     def delay_s(self, stream: Stream) -> float:
-        probe = Probe(self.port)
+        probe = Probe(self.ports[""])
         probe.start()
-        send(self.port, stream)
+        send(self.ports[stream.listener], stream)
         return probe.stop()
 
     def least_delay_s(self, stream: Stream, suspicious_s: float) -> float:
@@ -128,12 +141,22 @@ class ProbedHub:
         return delay_s
 
 
+async def serve() -> None:
+    async with EmbeddedHub({HUB: 2}, rules=[AccessRule(RULE, KEY)], ws_port=0, http_port=0) as hub:
+        options = DashboardOptions(
+            port=0, connection=hub.connection_string(), hubs=(HUB,), token=PAGE_TOKEN
+        )
+        async with Dashboard(options) as page:
+            ports = {"": hub.port, "anonymous": hub.port, "websocket": hub.ws_port}
+            ports |= {"http": hub.http_port, "page": page.port}
+            sys.stdout.write(f"{json.dumps(ports)}\n")
+            sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.read)
+
+
 def main() -> None:
-    logging.getLogger("pumphouse.hub").setLevel(logging.CRITICAL)
-    with EmbeddedHub({HUB: 2}, rules=[AccessRule(RULE, KEY)]) as hub:
-        sys.stdout.write(f"{hub.port}\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+    logging.getLogger("pumphouse").setLevel(logging.CRITICAL)
+    asyncio.run(serve())
 
 
 if __name__ == "__main__":

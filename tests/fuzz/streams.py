@@ -32,10 +32,17 @@ class Stream:
     kind: str
     pieces: tuple[bytes, ...]
     setup: bytes = b""  # received before, and not measured
+    listener: str = ""  # "" for AMQP after a login (listener_streams.py has the others)
+    units: int = 0  # WebSocket frames or HTTP requests
+    inner: bytes | None = None  # the AMQP frames; None: the stream itself
 
     @property
     def size(self) -> int:
         return sum(map(len, self.pieces))
+
+    @property
+    def amqp(self) -> bytes:
+        return b"".join(self.pieces) if self.inner is None else self.inner
 
 
 def uint(number: int) -> bytes:
@@ -261,6 +268,11 @@ def make_stream(seed: int) -> Stream:
     kind = rng.choice([*KINDS, "repeated", "events"])
     setup = maker.crowd() if rng.random() < 0.2 else b""
     data = b"".join(KINDS[kind](maker))
+    kind += " after a crowd" if setup else ""
+    return Stream(kind, pieces_of(data, rng), setup)
+
+
+def pieces_of(data: bytes, rng: Random) -> tuple[bytes, ...]:
+    """The pieces in which data arrives: full reads, or tiny ones."""
     piece = READ_BYTES if rng.random() < 0.85 or len(data) > 50_000 else rng.choice((1, 7, 100))
-    pieces = tuple(data[start : start + piece] for start in range(0, len(data), piece))
-    return Stream(f"{kind}{' after a crowd' if setup else ''}", pieces, setup)
+    return tuple(data[start : start + piece] for start in range(0, len(data), piece))
