@@ -139,3 +139,32 @@ def test_stop_iteration_becomes_an_error_that_a_future_can_hold() -> None:
 
 def test_the_default_number_of_threads_serves_32_partitions_at_once() -> None:
     assert ProcessorOptions().handler_threads == 32
+
+
+@pytest.mark.parametrize(
+    ("owned", "concurrency", "expected"), [(1, 1, 1), (2, 1, 2), (1, 3, 3), (2, 3, 6), (2, 20, 32)]
+)
+async def test_the_threads_follow_owned_partitions_and_concurrency_up_to_the_limit(
+    owned: int, concurrency: int, expected: int
+) -> None:
+    lock, release = threading.Lock(), threading.Event()
+    threads: set[int] = set()
+    running: list[int] = [0, 0]  # now, at most
+
+    def handle(partition: PartitionClient, batch: list[Event]) -> None:
+        with lock:
+            threads.add(threading.get_ident())
+            running[0] += 1
+            running[1] = max(running)
+        release.wait(60)
+        with lock:
+            running[0] -= 1
+
+    options = replace(FAST, concurrency=concurrency, max_partitions=owned, batch_events_max=1)
+    async with HandlerHost(handle, options, clock=SystemClock()) as host:
+        for partition in ("0", "1"):
+            await host.send(*[b"event"] * 25, partition=partition)
+        await host.until(lambda: running[0] == expected)
+        release.set()
+        await host.until(lambda: running[0] == 0)
+    assert (len(threads), running[1]) == (expected, expected)
