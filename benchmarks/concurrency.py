@@ -8,8 +8,8 @@ processor with one handler per partition, in the same run.
   waits 20 ms with each event. With 16 handlers at once 16 times the rate is possible; the goal is
   12. Without partition keys, events have no order.
 - **handler that does nothing**: CPU time per event of the process. The goal is at most 2
-  microseconds above one handler per partition, with 16 keys. Without keys there are more and
-  smaller calls, because all handlers share what waits.
+  microseconds above one handler per partition, for every number of keys. Without keys, a handler
+  that is this quick gets calls of up to 64 events.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Plan:
 
 
 FULL = Plan(keys=(*KEYS, NO_KEYS), rounds=3, waits=100, events=100_000)
-QUICK = Plan(keys=(16,), rounds=1, waits=50, events=30_000)
+QUICK = Plan(keys=(16, NO_KEYS), rounds=1, waits=50, events=30_000)
 
 
 def measure(quick: bool) -> Iterator[Figure]:
@@ -53,7 +53,7 @@ def measure(quick: bool) -> Iterator[Figure]:
             filled = plan.events + 2 * WARM_EVENTS
             run_child("_concurrency", "fill", connection, filled, keys)
             yield waiting(name, connection, plan)
-            yield from cost(name, connection, plan, goal=keys == KEYS[0])
+            yield from cost(name, connection, plan)
 
 
 def rate(connection: str, plan: Plan, handlers: int) -> float:
@@ -77,7 +77,7 @@ def waiting(name: str, connection: str, plan: Plan) -> Figure:
     return compare(figure, "events/s", *alternate(plan.rounds, sides).values(), goal=RATIO_GOAL)
 
 
-def cost(name: str, connection: str, plan: Plan, *, goal: bool) -> Iterator[Figure]:
+def cost(name: str, connection: str, plan: Plan) -> Iterator[Figure]:
     sides = {
         f"does nothing, {name}, {handlers} at once": partial(cost_us, connection, plan, handlers)
         for handlers in (HANDLERS, 1)
@@ -87,8 +87,7 @@ def cost(name: str, connection: str, plan: Plan, *, goal: bool) -> Iterator[Figu
     unit = "cpu-us/event"
     yield compare(f"{figure} vs 1", unit, several, one, lower_is_better=True)
     added = [max(0.0, many - serial) for many, serial in zip(several, one, strict=True)]
-    limit = ADDED_GOAL_US if goal else None
-    yield compare(f"{figure}, added", unit, added, goal=limit, lower_is_better=True)
+    yield compare(f"{figure}, added", unit, added, goal=ADDED_GOAL_US, lower_is_better=True)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,8 @@ PURE = """telemetry.definitions telemetry.trace_context
     leases.stores.blob.responses leases.stores.blob_lease.body
     leases.stores.blob_lease.formats leases.stores.blob_lease.steps processor.plan processor.options
     processor.admin.overview processor.admin.resets processor.admin.resumes processor.checks.gaps
-    processor.checks.values processor.handling.key_order processor.handling.pauses
+    processor.checks.values processor.handling.call_size processor.handling.key_order
+    processor.handling.pauses
     processor.health.states
     spark.offsets
     spark.planner spark.driver.batch_size spark.positions spark.options spark.catalogue

@@ -91,6 +91,11 @@ class RepeatedFailures:
 
     _runs: dict[Hashable, FailureRun] = field(default_factory=dict)
 
+    @property
+    def is_any(self) -> bool:
+        """Whether anything fails."""
+        return bool(self._runs)
+
     def failed(
         self, key: Hashable, failure: object, now_s: float = 0.0, member: Hashable = None
     ) -> int | None:

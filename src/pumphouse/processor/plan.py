@@ -350,7 +350,7 @@ class Pending:
 def add_pending(pending: Pending | None, batch: list[Event], now_s: float) -> Pending:
     if pending is None:
         return Pending(batch[-1], len(batch), now_s)
-    return replace(pending, last=batch[-1], events=pending.events + len(batch))
+    return Pending(batch[-1], pending.events + len(batch), pending.since_s)
 
 
 def checkpoint_due_in(policy: CheckpointPolicy, pending: Pending | None, now_s: float) -> float:

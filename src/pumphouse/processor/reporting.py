@@ -203,6 +203,8 @@ class Reporter:
     def recovered(self, event: str, partition: str | None = None) -> None:
         """The failures of this event are over: the next one is logged again."""
         self.failures.pop((event, partition), None)
+        if not self._repeated.is_any:
+            return
         for part in (partition, False, True):  # see _log_failure
             if (run := self._repeated.recovered((event, part), partition)) is not None:
                 only = partition if len(run.members) == 1 else None

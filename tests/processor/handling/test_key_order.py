@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pumphouse.errors import OptionError
 from pumphouse.events import Event
+from pumphouse.processor.handling.call_size import QUICK_EVENTS, QUICK_S
 from pumphouse.processor.handling.key_order import ORDERED, Concurrency, KeyedCall, KeyOrder
 
 KEYS = st.sampled_from([None, None, "a", "b", "c", "d"])
@@ -245,3 +246,39 @@ def test_a_free_handler_leaves_unordered_events_to_the_others() -> None:
     assert sizes[0] == 25
     assert sizes == sorted(sizes, reverse=True)
     assert sum(sizes) < 100
+
+
+def test_calls_that_are_parked_keep_the_order_of_unordered_events() -> None:
+    scheduled = order(handlers=2, call_events_max=3)
+    scheduled.add([event(n, None) for n in range(8)])
+    calls = [scheduled.take(), scheduled.take()]
+    assert [numbers(call) for call in calls] == [[0, 1, 2], [3, 4, 5]]
+    for call in calls:
+        assert call is not None
+        scheduled.park(call)
+    assert [numbers(scheduled.take()) for _ in range(2)] == [[1, 2, 4], [5, 6]]
+
+
+def test_calls_get_more_unordered_events_if_the_handler_is_quick() -> None:
+    scheduled = KeyOrder(Concurrency(handlers=4), 300, 1 << 20)
+    scheduled.add([event(n, None) for n in range(100)])
+    first = scheduled.take()
+    assert first is not None
+    assert len(first.events) == 25
+    scheduled.mark_handled(first.events)
+    scheduled.measure(first, QUICK_S / QUICK_EVENTS * 25)
+    scheduled.end(first)
+    assert scheduled.startable == 2
+    assert [len(numbers(scheduled.take())) for _ in range(2)] == [QUICK_EVENTS, 11]
+
+
+def test_calls_get_equal_shares_again_after_one_slow_call() -> None:
+    scheduled = KeyOrder(Concurrency(handlers=4), 300, 1 << 20)
+    scheduled.add([event(n, None) for n in range(100)])
+    for seconds in (0.0, 1.0):
+        call = scheduled.take()
+        assert call is not None
+        scheduled.measure(call, seconds)
+        scheduled.mark_handled(call.events)
+        scheduled.end(call)
+    assert len(numbers(scheduled.take())) == 3  # of the 11 that are left

@@ -50,6 +50,7 @@ class ConcurrentServing:
         self._options = options
         self._workers: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []  # workers that wait for a call
+        self._is_waking = False  # a worker was woken or started, and has not run yet
         self._room, self._due = asyncio.Event(), asyncio.Event()
         self._reports_first = False  # whether the first event after a checkpoint sets `_due`
         self._is_empty_call_due = False  # no event has come for a while
@@ -109,21 +110,35 @@ class ConcurrentServing:
     # -- workers ----------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Let as many workers run as calls could start."""
-        wanted = max(self._order.startable, self._is_empty_call_due)
-        while wanted and self._idle:
+        """Let one more worker run if a call could start: it wakes the next when it has taken one.
+
+        A handler that never waits is called by one worker. To wake all of them would be in vain.
+        """
+        if self._is_waking or not (self._order.startable or self._is_empty_call_due):
+            return
+        if self._idle:
+            self._is_waking = True
             wake(self._idle.pop())
-            wanted -= 1
-        for _ in range(min(wanted, self._order.handlers - len(self._workers))):
+        elif len(self._workers) < self._order.handlers:
+            self._is_waking = True
             worker = self._tasks.create_task(self._work(), name=f"handler {self._partition.id}")
             self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+            worker.add_done_callback(self._ended)
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        self._is_waking = False  # it may have been cancelled before it ran
 
     async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._is_waking = False
         with self._partition.handlers.task() as call:
             while (keyed := await self._next_call()) is not None:
+                self._wake()
                 call.batches += 1
+                started_s = loop.time()
                 await self._run(keyed)
+                self._order.measure(keyed, loop.time() - started_s)
 
     async def _next_call(self) -> KeyedCall | None:
         """The next call; None when the partition ends and nothing is left to do."""
@@ -135,7 +150,11 @@ class ConcurrentServing:
             try:
                 await waiting
             except asyncio.CancelledError:
+                if waiting in self._idle:
+                    self._idle.remove(waiting)
                 await withdraw_cancellations(self._tasks)
+            finally:
+                self._is_waking = False
         return keyed
 
     def _take(self) -> KeyedCall | None:

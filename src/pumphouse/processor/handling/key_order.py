@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from operator import attrgetter
 
 from pumphouse.events import Event
 from pumphouse.processor.checks.values import check_choice, check_whole
+from pumphouse.processor.handling.call_size import CallSize
 
 UNORDERED, ORDERED = "unordered", "ordered"
 AHEAD_EVENTS_MAX = 1000
@@ -72,6 +73,7 @@ class KeyOrder:
         self._waiting: dict[str | None, deque[Event]] = {}  # by key, also of keys that run
         self._ready: list[tuple[int, str | None]] = []  # a heap: first waiting event, idle key
         self._unordered: deque[Event] = deque()  # waiting, without a key
+        self._size = CallSize(concurrency.handlers, call_events_max)  # of calls with those
         self._parked: set[str | None] = set()
         self._parked_events: list[Event] = []  # without a key
 
@@ -98,7 +100,7 @@ class KeyOrder:
     def startable(self) -> int:
         """At most how many calls could start now."""
         free = self._options.handlers - self.running
-        return min(free, len(self._ready) + len(self._unordered))
+        return min(free, len(self._ready) + self._size.calls(len(self._unordered)))
 
     @property
     def handlers(self) -> int:
@@ -146,9 +148,7 @@ class KeyOrder:
         return self._start(KeyedCall(events, key, is_ordered=True))
 
     def _take_unordered(self, up_to: int | None) -> KeyedCall:
-        """An equal share of what waits, for each handler: busy ones will be free again."""
-        share = -(-len(self._unordered) // self._options.handlers)
-        events = first_events(self._unordered, min(share, self._call_events_max), up_to)
+        events = first_events(self._unordered, self._size.next(len(self._unordered)), up_to)
         return self._start(KeyedCall(events, None, is_ordered=False))
 
     def take_empty(self) -> KeyedCall:
@@ -161,6 +161,11 @@ class KeyOrder:
         if self.last is None or number(call.events[-1]) > number(self.last):
             self.last = call.events[-1]
         return call
+
+    def measure(self, call: KeyedCall, seconds: float) -> None:
+        """The handler has taken this long for the call."""
+        if call.events and not call.is_ordered:
+            self._size.add(len(call.events), seconds)
 
     def end(self, call: KeyedCall) -> None:
         """The call has ended. Its events that are not marked as handled do not start again.
@@ -180,7 +185,7 @@ class KeyOrder:
             self._parked.add(call.key)
         else:
             self._parked_events += left[:1]
-            self._unordered.extendleft(reversed(left[1:]))
+            self._unordered = deque(merge(left[1:], self._unordered, key=number))
 
     def unpark(self) -> None:
         """Let the keys that were parked continue."""
@@ -211,16 +216,25 @@ class KeyOrder:
 
     def mark_handled(self, events: Sequence[Event]) -> list[Event]:
         """These events are handled; returns those that the low-water mark has passed with them."""
-        done, waiting = self._done, self._open
+        done = self._done
         done.update(self._unhandled(events))
         passed: list[Event] = []
-        while waiting and number(waiting[0]) in done:
-            passed.append(waiting.popleft())
+        for event in self._open:
+            if event.sequence not in done:
+                break
+            passed.append(event)
         if passed:
-            done.difference_update(map(number, passed))
-            self._bytes -= bytes_of(passed)
-            self.handled, self._low = passed[-1], number(passed[-1])
+            self._pass(passed)
         return passed
+
+    def _pass(self, passed: Sequence[Event]) -> None:
+        """The low-water mark passes these events."""
+        waiting = self._open
+        for _ in passed:
+            waiting.popleft()
+        self._done.difference_update(map(number, passed))
+        self._bytes -= bytes_of(passed)
+        self.handled, self._low = passed[-1], number(passed[-1])
 
     def covering(self, events: Iterable[Event]) -> Event | None:
         """The low-water mark if these events were handled too."""

@@ -1,0 +1,41 @@
+"""CallSize: how many events without a key one call of a handler gets.
+
+    KeyOrder.take -> CallSize -> the first events that wait
+                     ^^^^^^^^ this module (pure)
+
+A handler that waits with each event is fast if all handlers share what waits equally: busy ones
+will be free again. A handler that hardly takes any time gains nothing from that; small calls would
+cost it more than its own work. It gets larger calls, which are still short.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+QUICK_S = 0.002  # a call with QUICK_EVENTS takes less: more than most waits for a network
+QUICK_EVENTS = 64  # if the handler becomes slow, one handler at most has this many to handle
+WEIGHT = 1 / 8  # of a new call in the mean
+
+
+class CallSize:
+    """Follows the time that a handler takes for an event."""
+
+    def __init__(self, handlers: int, events_max: int) -> None:
+        self._handlers, self._events_max = handlers, events_max
+        self._mean_s = inf  # per event; recent calls count most
+
+    def add(self, events: int, seconds: float) -> None:
+        """A call with this many events has taken this long."""
+        event_s, mean_s = seconds / events, self._mean_s
+        self._mean_s = event_s if mean_s == inf else mean_s + WEIGHT * (event_s - mean_s)
+
+    def next(self, waiting: int) -> int:
+        """The most events of the next call, if this many wait."""
+        share = -(-waiting // self._handlers)
+        if self._mean_s * QUICK_EVENTS <= QUICK_S:
+            share = max(share, QUICK_EVENTS)
+        return min(share, self._events_max)
+
+    def calls(self, waiting: int) -> int:
+        """About how many calls these events are."""
+        return -(-waiting // self.next(waiting)) if waiting else 0
