@@ -80,7 +80,7 @@ def test_the_hubs_must_have_responded_recently(clock: MovableClock) -> None:
     clock.advance(RESPONSE_MAX_S - 1)
     assert health.not_ready() is None
     clock.advance(1)
-    assert health.not_ready() == "sift: no batch has ended for 60 s; look at its hub"
+    assert health.not_ready() == "sift: no batch has ended for 60 s; check its hub"
     sift.responded_s = clock.monotonic()
     assert health.not_ready() is None
     # A restarted stage has the time of a new one.

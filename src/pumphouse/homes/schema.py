@@ -313,8 +313,8 @@ def _reading(fields: dict[str, Any], kinds: Kinds) -> Reading:
 def _check_values(reading: Reading, kinds: Kinds) -> None:
     home_number(reading.home)
     if reading.sensor not in kinds.by_name:
-        found, known = f"{reading.sensor!r:.40}", ", ".join(kinds.names)
-        raise BadRecord(UNKNOWN_SENSOR, f"{found} is not a kind of {kinds.source}: {known}")
+        sensor, known = f"{reading.sensor!r:.40}", ", ".join(kinds.names)
+        raise BadRecord(UNKNOWN_SENSOR, f"{sensor} is not a kind of {kinds.source}: {known}")
     if reading.mode not in MODES:
         raise BadRecord(UNKNOWN_MODE, f"{reading.mode!r:.40} is not one of {', '.join(MODES)}")
     if reading.value is None and reading.fault is None:

@@ -113,11 +113,11 @@ def status_counts(stage: str, counts: Mapping[str, Any]) -> dict[str, Any]:
 
 def defined_counts(stage: str, counts: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Title and value of each defined number, of a file of this version or of the one before."""
-    found = (
+    titles_and_names = (
         (each.title, each.name if each.name in counts else each.old_name)
         for each in counts_of(stage)
     )
-    return [(title, counts[name]) for title, name in found if name in counts]
+    return [(title, counts[name]) for title, name in titles_and_names if name in counts]
 
 
 def counts_of(stage: str) -> list[StageCount]:

@@ -77,7 +77,7 @@ def failure_of(stage: Stage, now_s: float) -> str | None:
     since_s = max(stage.state.since_s, stage.responded_s or stage.state.since_s)
     if now_s - since_s < RESPONSE_MAX_S:
         return None
-    return f"{stage.name}: no batch has ended for {now_s - since_s:.0f} s; look at its hub"
+    return f"{stage.name}: no batch has ended for {now_s - since_s:.0f} s; check its hub"
 
 
 class DatabaseProbe:

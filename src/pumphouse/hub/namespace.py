@@ -317,8 +317,8 @@ class Namespace:
         hub = self.find_hub(name)
         if hub is None:
             # Not all names: clients can ask often, and there may be thousands of hubs.
-            some = islice(self._hubs.values(), NAMES_IN_ERROR)
-            raise not_found(name, sorted(hub.name for hub in some))
+            examples = islice(self._hubs.values(), NAMES_IN_ERROR)
+            raise not_found(name, sorted(hub.name for hub in examples))
         return hub
 
     def find_hub(self, name: str) -> EventHub | None:

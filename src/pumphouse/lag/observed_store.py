@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pumphouse.leases.stores.blob.container import Container
 
 DEADLINE_S = 10.0
-# Each group has six series and four per partition.
+# Each group has six series, and four more for each partition.
 GROUPS_MAX = 1000
 
 

@@ -306,8 +306,8 @@ class PartitionCheckpoint:
                 "this store has no transactions: use a store in PostgreSQL, in the database of "
                 "your rows (postgres://USER@HOST/DATABASE)"
             )
-        place = sequence_of(event), event.offset, event.enqueued_ms
-        async with self.writer.transaction(self._host.store, *place) as connection:
+        position = sequence_of(event), event.offset, event.enqueued_ms
+        async with self.writer.transaction(self._host.store, *position) as connection:
             yield connection
         self.committed = self._written = self._request(event)
         if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):

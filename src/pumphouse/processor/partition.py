@@ -11,7 +11,7 @@
   next owner starts after it, and nothing is handled twice.
 * The lease is checked right before a batch is handed out: an owner whose lease has expired hands
   out nothing, even if it has received events.
-* Checkpoints that the policy asks for are written between batches. What was handled is written when
+* Checkpoints that the policy requires are written between batches. What was handled is written when
   the partition is left cleanly (checkpointing.py).
 * An owner that reads by other means (tasks of Spark, in other processes) does not call `batches`.
   It starts after `start_checkpoint`, awaits `wait_until_stopping()`, and records what was handled

@@ -20,7 +20,7 @@ from typing import Any, Self
 from pumphouse.errors import OptionError
 from pumphouse.telemetry.health import CHECKS, LIVE, READY, HealthChecks
 
-# Between two looks at the deadlines. Each wakes this thread and takes the interpreter from others.
+# Between two checks of the deadlines. A check wakes this thread, so other threads wait for it.
 TURN_S = 1.0
 REQUEST_S = 5.0  # for each read and write of a connection
 CONNECTIONS_MAX = 16  # further ones are closed: a scraper and a probe need two

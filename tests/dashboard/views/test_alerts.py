@@ -82,7 +82,7 @@ def test_open_alerts_are_counted_and_come_first() -> None:
     assert alerts.set_state("fire:h000009:1", closed) is None
     assert (alerts.open_count, alerts.open_of_home("h000002")) == (2, 1)
     assert [shown.alert.at for shown in alerts.newest(3)] == [NOW - 1000, NOW - 2000, NOW]
-    assert [shown.state.word for shown in alerts.since(3, 10)] == ["closed"]
+    assert [shown.state.name for shown in alerts.since(3, 10)] == ["closed"]
     assert alerts.count_last_day(NOW) == 3
 
 

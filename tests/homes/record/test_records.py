@@ -123,7 +123,7 @@ def test_an_alert_is_acknowledged_and_closed_once(database: Database, records: R
     assert dict(records.alert_changes(NOW + 1)) == {first: closed}
     recorded = records.alert(second)
     assert recorded is not None
-    assert (recorded.alert, recorded.enqueued, recorded.state.word) == (newer, START_MS, "open")
+    assert (recorded.alert, recorded.enqueued, recorded.state.name) == (newer, START_MS, "open")
     assert records.alert("fire:h999999:1") is None
     with pytest.raises(OptionError, match="unknown action 'delete'"):
         records.mark(first, "delete", "Ada", NOW)
@@ -140,9 +140,9 @@ def test_an_alert_that_is_closed_before_it_is_recorded_stays_closed(
     assert recorded.state == AlertState(NOW + 5, None, None, NOW, "Ada")
 
 
-def test_one_state_excludes_later_rows(database: Database, records: Records) -> None:
+def test_consistent_reads_exclude_later_rows(database: Database, records: Records) -> None:
     store(database, [activity(1)])
-    with records.one_state():
+    with records.consistent_reads():
         before = (records.positions(), values(records))
         store(database, [activity(2)], first=1)
         assert (records.positions(), values(records)) == before

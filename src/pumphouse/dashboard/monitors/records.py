@@ -128,8 +128,8 @@ class RecordsMonitor:
 def read_past(
     records: Records, *, now: int, alerts_max: int, counted_max: int, kinds: Kinds = DEFAULT
 ) -> Past:
-    """Read all parts in one transaction, so that they fit together."""
-    with records.one_state():
+    """Read all parts in one transaction, so that they are consistent."""
+    with records.consistent_reads():
         return Past(
             records.positions(),
             [columns_of_rows(part, kinds) for part in records.sensor_values()],

@@ -66,7 +66,7 @@ class AlertHistory:
         self.version = 0
         self._tidied = -TIDY_EVERY  # the version at the last search for old closed alerts
         self.lacks_open = False  # whether an open alert is not counted
-        self._lacks_day_until_ms = 0  # an alert of the last day is not counted, until then
+        self._lacks_day_until_ms = 0  # until then, an alert of the last day is not counted
 
     def __len__(self) -> int:
         return len(self._all)
@@ -240,7 +240,7 @@ def alert_json(shown: ShownAlert) -> dict[str, Any]:
         "since": alert.since,
         "region": alert.region,
         "text": alert.text,
-        "state": state.word,
+        "state": state.name,
         "acknowledged_at": state.acknowledged_at,
         "acknowledged_by": state.acknowledged_by,
         "closed_at": state.closed_at,

@@ -48,7 +48,7 @@ class AlertState:
         return self.closed_at is None
 
     @property
-    def word(self) -> str:
+    def name(self) -> str:
         if self.closed_at is not None:
             return "closed"
         return "open" if self.acknowledged_at is None else "acknowledged"

@@ -48,8 +48,8 @@ def set_sensor_values(rows: str, where: str = "true") -> str:
     newest_first = "PARTITION BY home, sensor ORDER BY at DESC, seq DESC"
     return (
         f"INSERT INTO {SENSOR_VALUES} ({names}) SELECT {names} FROM"
-        f" (SELECT {names}, row_number() OVER ({newest_first}) AS place"
-        f" FROM {rows} WHERE {where}) ranked WHERE place = 1"
+        f" (SELECT {names}, row_number() OVER ({newest_first}) AS age_rank"
+        f" FROM {rows} WHERE {where}) ranked WHERE age_rank = 1"
         f" ON CONFLICT (home, sensor) DO UPDATE SET {updates}"
         f" WHERE excluded.at >= {SENSOR_VALUES}.at"
     )

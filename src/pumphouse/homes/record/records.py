@@ -65,7 +65,7 @@ class Records:
             raise PumphouseError(f"the database of the records has failed: {reason}") from error
 
     @contextmanager
-    def one_state(self) -> Iterator[None]:
+    def consistent_reads(self) -> Iterator[None]:
         """Within the block, all queries see the same state of the database."""
         with self._errors():
             self._connection.begin_reading()

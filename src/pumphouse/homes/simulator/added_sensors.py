@@ -89,12 +89,12 @@ def set_values(
         if not has_incidents or not simulated.incident:
             continue
         for day in range(minute // DAY - VISIBLE_DAYS + 1, minute // DAY + 1):
-            found = incidents_of(own, day, simulated)
-            began, ended = found.start <= minute, found.end <= minute
-            rows = found.row[began & ~ended]
+            incidents = incidents_of(own, day, simulated)
+            began, ended = incidents.start <= minute, incidents.end <= minute
+            rows = incidents.row[began & ~ended]
             value[rows, column] = scaled(active[rows], simulated.active)
-            since[found.row[began], column] = found.start[began]
-            since[found.row[ended], column] = found.end[ended]
+            since[incidents.row[began], column] = incidents.start[began]
+            since[incidents.row[ended], column] = incidents.end[ended]
 
 
 def incidents_of(keys: UInt64s, day: int, simulated: Simulated) -> AddedIncidents:

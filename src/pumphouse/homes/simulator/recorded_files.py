@@ -98,12 +98,12 @@ def read_parquet(
     if not columns.has_header:
         raise OptionError("columns of a Parquet file have names: use --column time=NAME")
     file = open_parquet(path)
-    names, wanted = file.schema_arrow.names, columns.read_names()
+    names, read_names = file.schema_arrow.names, columns.read_names()
     try:
         columns.in_header([name.lower() for name in names])
     except BadRecord as wrong:
         raise BadRecord("schema", f"the file has {wrong.found}") from None
-    stored = [name for name in names if name.lower() in wanted]
+    stored = [name for name in names if name.lower() in read_names]
     reader = RowReader(columns.in_header([name.lower() for name in stored]), kinds, len(stored))
     return recording_of(reader.read(limited(parquet_rows(file, stored))), reader)
 

@@ -202,7 +202,7 @@ class RowReader:
         self, indices: Mapping[str, tuple[int, ...]], kinds: Mapping[str, str], width: int | None
     ) -> None:
         self.indices, self.width = indices, width
-        self.kinds, self.found = kinds, dict[str, str | None]()
+        self.kinds, self._kind_of_text = kinds, dict[str, str | None]()
         self.least = 1 + max(index for columns in indices.values() for index in columns)
         self.rows = 0
         self.skipped: dict[str, Skipped] = {}
@@ -241,9 +241,9 @@ class RowReader:
             raise Unreadable(what, text, expected) from None
 
     def kind_of(self, text: str) -> str:
-        if text not in self.found:
-            self.found[text] = kind_of(text, self.kinds)
-        kind = self.found[text]
+        if text not in self._kind_of_text:
+            self._kind_of_text[text] = kind_of(text, self.kinds)
+        kind = self._kind_of_text[text]
         if kind is None:
             raise ValueError
         return kind

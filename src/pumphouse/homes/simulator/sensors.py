@@ -320,10 +320,9 @@ class HomeSimulator:
         for column, simulated in self.added.columns():
             if not simulated.incident:
                 continue
-            found = incidents_of(self._sensor_keys[:, column], day, simulated)
-            for row, start, end in zip(
-                found.row.tolist(), found.start.tolist(), found.end.tolist(), strict=True
-            ):
+            incidents = incidents_of(self._sensor_keys[:, column], day, simulated)
+            columns = incidents.row.tolist(), incidents.start.tolist(), incidents.end.tolist()
+            for row, start, end in zip(*columns, strict=True):
                 yield Incident(
                     home=schema.home_id(int(self._homes[row])),
                     kind=simulated.incident,

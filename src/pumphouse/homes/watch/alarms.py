@@ -62,9 +62,9 @@ def changed_rows(kinds: Kinds, activities: ActivityColumns, since_armed: Times) 
     by_alert: dict[str, Mask] = {}
     for kind, rule in kinds.rules(Change):
         active = (activities.kind == kind) & rule.values.contains(activities.value)
-        found = active & armed if rule.armed else active
-        by_alert[rule.alert] = by_alert.get(rule.alert, np.zeros(len(age), bool)) | found
-    return [(kinds.alert_index(name), np.flatnonzero(found)) for name, found in by_alert.items()]
+        raises = active & armed if rule.armed else active
+        by_alert[rule.alert] = by_alert.get(rule.alert, np.zeros(len(age), bool)) | raises
+    return [(kinds.alert_index(name), np.flatnonzero(mask)) for name, mask in by_alert.items()]
 
 
 def first_of_each(rows: Rows, home: Rows, at: Times, before: Times, same_ms: int) -> Rows:

@@ -1,6 +1,6 @@
 """Length limits of text that clients choose. They are checked before the text is parsed.
 
-A parser may then look at each character several times, and an error may quote the text.
+A parser may then examine each character several times, and an error may quote the text.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class ConcurrentServing:
             self._wake()
 
     async def _write_checkpoints(self) -> None:
-        """Write those that the policy asks for, until the partition ends, which writes the last."""
+        """Write the checkpoints that the policy requires, until the end of the partition."""
         partition = self._partition
         while partition.is_active:
             due_s = partition.checkpoint_due_in_s

@@ -58,7 +58,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a lease was not renewed in time: a word for programs, and a text for people."""
+    """Why a lease was not renewed in time: a kind for programs, and a text for people."""
 
     kind: str
     text: str

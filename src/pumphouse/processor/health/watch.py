@@ -117,7 +117,7 @@ class Watch:
         await leases.renew(due)
 
     async def _act_on(self, supervisor: PartitionSupervisor, call: HandlerCall) -> None:
-        """Report a handler that has not returned, and do what `on_handler_timeout` says."""
+        """Report a handler that has not returned, and do what `on_handler_timeout` selects."""
         action = self.host.options.on_handler_timeout
         if action == CANCEL and call.interrupt():
             self._cancelled.append((supervisor, call, call.attempt))

@@ -22,7 +22,7 @@ from pumphouse.events import NO_PROPERTIES, Event
 from pumphouse.spark.deduplication import BATCH, IDENTITY, QUERY, ROW, TASK, name_row
 from pumphouse.spark.options import SinkOptions
 
-BATCH_ROWS = 1000  # of a batch that is made of rows
+BATCH_ROWS = 1000  # rows of Spark that are converted to one Arrow batch
 PARTITION_NAMES = ("partitionId", "partition")
 COLUMNS = ("body", *PARTITION_NAMES, "partitionKey", "properties")
 # Columns of rows that were read from a hub. The hub that gets the rows sets them again.
@@ -125,8 +125,8 @@ class RowFormat:
             )
             if name is not None
         }
-        for some in batched(rows, BATCH_ROWS):
-            columns = [arrow_column([row[name] for row in some], types[name]) for name in types]
+        for chunk in batched(rows, BATCH_ROWS):
+            columns = [arrow_column([row[name] for row in chunk], types[name]) for name in types]
             yield pa.RecordBatch.from_arrays(columns, names=list(types))
 
     @staticmethod
@@ -143,8 +143,8 @@ def arrow_column(values: list[Any], type_: pa.DataType) -> pa.Array:
 
 def batched(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining = iter(rows)
-    while some := list(islice(remaining, size)):
-        yield some
+    while chunk := list(islice(remaining, size)):
+        yield chunk
 
 
 def read_bodies(batch: pa.RecordBatch, first_row: int, name: str = "body") -> list[bytes]:

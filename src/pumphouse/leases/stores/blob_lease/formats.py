@@ -42,14 +42,14 @@ def folders_of(group: str) -> tuple[str, ...]:
 
 
 def owner_key(fmt: Format) -> str:
-    """The name of the metadata with the owner. The JavaScript host reads only its own."""
+    """The metadata key of the owner. The JavaScript host reads only the key in lower case."""
     return "owninghost" if fmt == "javascript" else "OWNINGHOST"
 
 
 def has_members(fmt: Format) -> bool:
     """Whether the container may have member records.
 
-    The JavaScript host takes every blob of the container for a partition.
+    The JavaScript host treats every blob of the container as a partition.
     """
     return fmt != "javascript"
 
@@ -61,17 +61,17 @@ def detected_format(
     where: str,
 ) -> Format | None:
     """The format of the blobs of a group; None if there are none. StoreError if there are two."""
-    found = set(folders)
-    if {DEFAULT_GROUP, JAVASCRIPT_GROUP} <= found:
+    present = set(folders)
+    if {DEFAULT_GROUP, JAVASCRIPT_GROUP} <= present:
         raise StoreError(
             f"{where} has leases in two formats: {DEFAULT_GROUP}/ of .NET, Java or Python hosts or "
             f"of Pumphouse, and {JAVASCRIPT_GROUP}/ of JavaScript hosts. Each would own every "
             "partition: stop the hosts of one, and remove its blobs, or choose one with format="
         )
-    if JAVASCRIPT_GROUP in found:
+    if JAVASCRIPT_GROUP in present:
         return "javascript"
     known = {spelling for spelling in spellings if spelling is not None}
-    if "java" in known and DEFAULT_GROUP not in found and "owninghost" in set(metadata_keys):
+    if "java" in known and DEFAULT_GROUP not in present and "owninghost" in set(metadata_keys):
         return "javascript"
     spelled: tuple[Format, ...] = ("net", "java", "python")
-    return next((fmt for fmt in spelled if fmt in known), "net" if found else None)
+    return next((fmt for fmt in spelled if fmt in known), "net" if present else None)

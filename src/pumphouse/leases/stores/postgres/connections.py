@@ -138,7 +138,7 @@ class Connections:
             self._idle.append(connection)
             return
         self.discard(connection)
-        # Others are probably broken too. One that is not costs a new connection.
+        # The idle ones are probably broken too. If one is intact, replacing it costs little.
         while self._idle:
             self.discard(self._idle.pop())
 

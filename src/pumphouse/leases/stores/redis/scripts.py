@@ -110,7 +110,7 @@ return results
 """
 
 # Arguments: the group, partition, etag before, whether it may go back, then etag, epoch, sequence
-# and JSON. Numbers of 20 digits are ordered as texts.
+# and JSON. As texts, numbers of 20 digits have the same order as the numbers.
 _CHECKPOINT = """
 local stored = redis.call('HGET', KEYS[1], ARGV[2])
 local etag, epoch, sequence = '', '', '-'
@@ -227,5 +227,5 @@ def plain(name: str) -> str:
 
 
 def digits(number: int | None) -> str:
-    """A number from 0 as text that is ordered as the number."""
+    """A number that is not negative, as text. The texts have the same order as the numbers."""
     return NO_NUMBER if number is None else f"{number:0{DIGITS}d}"
