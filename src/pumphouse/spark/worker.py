@@ -5,7 +5,7 @@ numpy and pyspark imported that takes 10 to 20 ms, far longer than reading a sma
 frees nothing: modules stay. Frozen objects are not examined again.
 
 When Spark needs no more rows of a task (`limit`), it closes the socket. The worker then fails to
-write, prints a traceback and ends; that is no error.
+write, prints a traceback and ends, although nothing is wrong.
 
 Spark puts the traceback of the process before the message of an error. An error that we raise on
 purpose has a message for the author of the query: it comes first, and without a traceback.
