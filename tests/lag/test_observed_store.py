@@ -9,11 +9,11 @@ import pytest
 from pumphouse.errors import StoreUnavailable
 from pumphouse.lag.observed_store import ObservedStore, groups_of_blobs, groups_of_leased_blobs
 from pumphouse.leases.model import Checkpoint, Group, Ownership
-from pumphouse.leases.store_url import STORE_KINDS, open_store, parse_store_url
+from pumphouse.leases.store_url import open_store, parse_store_url
 from tests.azurite.fixtures import Storage
+from tests.lag.store_urls import store_url as store_url
 from tests.leases.stores.blob.official_stores import raw_container
 from tests.postgres.server import PostgresServer
-from tests.redis.server import RedisServer
 
 
 def test_names_of_blobs() -> None:
@@ -45,25 +45,15 @@ async def test_missing_tables_are_not_created(postgres: PostgresServer) -> None:
                 pass
 
 
-@pytest.mark.parametrize("kind", sorted(STORE_KINDS.keys() - {"memory"}))
-async def test_groups_of_every_store(
-    kind: str, tmp_path: Path, storage: Storage, request: pytest.FixtureRequest
-) -> None:
-    blobs = f"{kind}:{storage.direct};Container={storage.container}"
-    if kind == "postgres":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        blobs = server.database()
-    if kind == "redis":
-        redis: RedisServer = request.getfixturevalue("redis")
-        blobs = redis.url(database=5)
-    url = parse_store_url(tmp_path / "leases.db" if kind == "sqlite" else blobs)
+async def test_groups_of_every_store(store_url: str, storage: Storage) -> None:
+    url = parse_store_url(store_url)
     readers, default = Group("ns", "orders", "readers"), Group("ns", "orders")
     async with raw_container(storage.direct, storage.container), open_store(url) as store:
         async with ObservedStore(url) as observed:
             assert await observed.groups("NS", "orders") == ("$Default",)  # none: the default
         await store.claim_ownership(readers, [Ownership("0", "anna", 1)])
         await store.update_checkpoint(Checkpoint(default, "0", 3, "3", 1))
-        if kind != "bloblease":  # where a container belongs to one hub
+        if url.kind != "bloblease":  # where a container belongs to one hub
             await store.claim_ownership(Group("ns", "doors", "x"), [Ownership("0", "bert", 1)])
         async with ObservedStore(url) as observed:
             groups = await observed.groups("NS", "Orders")
