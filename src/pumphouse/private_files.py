@@ -4,7 +4,9 @@ A file gets its mode when it is created. Changing the mode afterwards would leav
 another user can open the file, and an open file stays readable.
 
     key, connection string -> create_private, append_private, private_opener -> file of mode 0600
-                              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
+    status, order of a state -> replace_private                              -> file of mode 0600
+    data of a stage -> create_private_folder                               -> folder of mode 0700
+                       ^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -39,6 +41,21 @@ def append_private(path: Path) -> int:
 def private_opener(path: str, flags: int) -> int:
     """For `open(..., opener=)`: a new file is private, one that exists keeps its mode."""
     return os.open(path, flags, PRIVATE)
+
+
+def replace_private(path: Path, data: bytes) -> None:
+    """Replace a file atomically: other processes read the old content or the new one."""
+    draft = path.with_name(f".{path.name}")
+    with open(create_private(draft), "wb") as file:
+        file.write(data)
+    os.replace(draft, path)
+
+
+def create_private_folder(path: Path) -> None:
+    """Create a folder, and each of its parents that is missing; one that exists keeps its mode."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def make_private(path: Path) -> int | None:

@@ -39,6 +39,7 @@ from pumphouse.homes.stage_status import (
     status_line,
     status_report,
 )
+from pumphouse.private_files import private_opener, replace_private
 from pumphouse.telemetry.meter import is_on
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def probing(
 @contextmanager
 def locked_folder(data: Path) -> Iterator[None]:
     """Allow one pipeline per folder: two would overwrite each other's status and state."""
-    with open(data / ".lock", "w") as lock:
+    with open(data / ".lock", "w", opener=private_opener) as lock:
         try:
             # The kernel unlocks the file if this process dies.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,9 +263,7 @@ def locked_folder(data: Path) -> Iterator[None]:
 
 def write_status(path: Path, status: Mapping[str, Any]) -> None:
     """Replace the file atomically: other processes read it at any time."""
-    draft = path.with_name(f".{path.name}")
-    draft.write_text(json.dumps(status))
-    os.replace(draft, path)
+    replace_private(path, json.dumps(status).encode())
 
 
 def spark_settings(options: PipelineOptions) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pumphouse.homes.record import stage as record
 from pumphouse.homes.record.metrics import RecordMetrics
 from pumphouse.homes.record.stage import Recorder, RecordSettings
 from pumphouse.homes.stage_counts import status_counts
-from pumphouse.private_files import PRIVATE_FOLDER
+from pumphouse.private_files import create_private_folder
 from pumphouse.telemetry.meter import is_on
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def record_settings(options: PipelineOptions) -> RecordSettings:
 def check_stores(options: PipelineOptions) -> None:
     """Raise if the folder, the storage or the database of the stages is unusable."""
     try:
-        options.data.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        create_private_folder(options.data)
     except OSError as failed:
         raise OptionError(
             f"{options.data} cannot be used for data: {failed}. Choose another folder with --data"

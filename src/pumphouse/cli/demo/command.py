@@ -30,6 +30,7 @@ from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
 from pumphouse.errors import PortTaken, PumphouseError
+from pumphouse.private_files import create_private_folder, replace_private
 from pumphouse.telemetry.health import checking_loop
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def fit(homes: int) -> int:
 def folder_of(data: Path | None) -> Iterator[Path]:
     """The folder of the run. It holds keys, so only the owner may read it."""
     if data is not None:
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_private_folder(data)
         yield data.resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="pumphouse-demo-"))
@@ -235,7 +236,7 @@ async def open_hub(
         partitions = await check_hubs(plan.azure)
         report("hub        Azure namespace with sensors, activity, alerts, deadletter")
         return replace(plan, partitions=partitions[stages.FLEET_HUB]), plan.azure
-    plan.config.write_text(json.dumps(stages.hubs_config(plan.partitions)))
+    replace_private(plan.config, json.dumps(stages.hubs_config(plan.partitions)).encode())
     process = await processes.start(stages.hub_process(plan), plan.folder)
     stack.push_async_callback(processes.stop, [process], STOP_HUB_S)
     ready = json.loads(await process.first_line(READY_S))

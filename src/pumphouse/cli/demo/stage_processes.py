@@ -22,6 +22,7 @@ from pumphouse.client.factory import open_client
 from pumphouse.dashboard.views.alert_delays import AlertDelays
 from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, SENSORS_HUB
+from pumphouse.private_files import create_private_folder
 
 COUNTED_HUBS = (SENSORS_HUB, ACTIVITY_HUB, ALERTS_HUB)
 STOP_S = 7.0  # until sender and Spark are killed; hub and page then have their own deadlines
@@ -73,7 +74,7 @@ class StageProcesses:
         self.processes: dict[str, DemoProcess] = {}
 
     async def start(self) -> None:
-        self.plan.results.mkdir(parents=True, exist_ok=True)
+        create_private_folder(self.plan.results)
         await self.update_counts()
         spec = stages.spark_process(self.plan, self.connection)
         self.processes["spark"] = await processes.start(spec, self.plan.folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.kinds.model import Kinds, Threshold
+from pumphouse.private_files import replace_private
 
 FILE = "kinds.json"
 Order = dict[str, list[str]]
@@ -42,6 +43,4 @@ def keep_state_order(folder: Path, kinds: Kinds) -> None:
     path, now = folder / FILE, state_order(kinds)
     if path.exists():
         check_state_order(json.loads(path.read_text()), now, kinds.source)
-    draft = path.with_name(f".{FILE}")
-    draft.write_text(json.dumps(now))
-    draft.replace(path)
+    replace_private(path, json.dumps(now).encode())

@@ -27,6 +27,7 @@ from pumphouse.errors import OptionError
 from pumphouse.homes.record.folder import LocalFolder, is_local
 from pumphouse.homes.record.positions import BatchId, Positions, new_rows
 from pumphouse.logs import line
+from pumphouse.private_files import create_private_folder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -96,7 +97,7 @@ class DeltaArchive:
         if batch_id is not None:
             versions.append(Transaction(batch_id.application, batch_id.number))
         path = self._folder / hub
-        path.mkdir(parents=True, exist_ok=True)
+        create_private_folder(path)  # Delta Lake creates files that others may read
         write_deltalake(
             path if table is None else table,
             with_date(rows),

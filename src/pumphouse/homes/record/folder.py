@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from pumphouse.errors import ConnectionFailed, OptionError, RecordsContended
 from pumphouse.leases.store_url import StoreUrl, parse_store_url
 from pumphouse.logs import quieten
-from pumphouse.private_files import PRIVATE_FOLDER
+from pumphouse.private_files import create_private_folder, private_opener
 
 CALL_S = 60  # for one response of a storage account
 _BLOB = re.compile(
@@ -98,10 +98,9 @@ class LocalFolder:
 
     def write(self, name: str, data: bytes) -> None:
         path = self.root / name
-        self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        create_private_folder(path.parent)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(draft, "wb") as file:
+        with open(draft, "wb", opener=private_opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -130,8 +129,8 @@ class LocalFolder:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other processes of this machine; the kernel unlocks if this process dies."""
-        self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        with open(self.root / ".lock", "w") as lock:
+        create_private_folder(self.root)
+        with open(self.root / ".lock", "w", opener=private_opener) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

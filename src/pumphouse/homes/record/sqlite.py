@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumphouse.errors import OptionError
 from pumphouse.homes.record.tables import Table
-from pumphouse.private_files import PRIVATE_FOLDER, private_opener
+from pumphouse.private_files import create_private_folder, private_opener
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ class SqliteConnection:
 
     def __init__(self, path: str) -> None:
         try:
-            Path(path).parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            create_private_folder(Path(path).parent)
             with open(path, "ab", opener=private_opener):  # SQLite would let others read it
                 pass
             # Spark calls from different threads, one at a time.
