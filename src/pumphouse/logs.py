@@ -63,7 +63,7 @@ class FailureRun:
     failing: set[Hashable] = field(default_factory=set)  # those that have not recovered
 
     def add(self, text: str, now_s: float, member: Hashable) -> bool:
-        """Count a failure; whether to log it."""
+        """Count a failure; returns whether to log it."""
         joins_late = member not in self.members and now_s > self.last_s + JOINS_S
         is_new = text not in self.texts and len(self.texts) < TEXTS_MAX
         self.count, self.last_s = self.count + 1, now_s
@@ -74,7 +74,7 @@ class FailureRun:
         return is_power_of_ten(self.count) or is_new or joins_late
 
     def log_fields(self, now_s: float) -> dict[str, object]:
-        """For the line that ends the run."""
+        """The fields of the line that ends the run."""
         partitions = len(self.members) if len(self.members) > 1 else None
         return {"failures": self.count, "partitions": partitions, "after_s": now_s - self.since_s}
 
@@ -153,7 +153,7 @@ class LogThrottle:
     _periods: dict[Hashable, tuple[float, int, int]] = field(default_factory=dict)
 
     def due(self, key: Hashable, now: float, lines: int | None = None) -> int | None:
-        """Count an occurrence; returns how many since the last logged one, None: do not log."""
+        """Count an occurrence; returns the number since the last logged one. None: not logged."""
         start, logged, skipped = self._periods.get(key, (now, 0, 0))
         if now - start >= self.period_s:
             start, logged = now, 0

@@ -86,7 +86,7 @@ async def store_within(seconds: float, what: str) -> AsyncGenerator[None, None]:
 
 
 def no_response(limit: asyncio.Timeout, seconds: float, error: TimeoutError) -> str:
-    """The end of a sentence: what a call that timed out did not do."""
+    """The end of the error text of a call that timed out."""
     if limit.expired() or not str(error):
         return f"did not respond within {seconds:g} s"
     return f"did not respond: {error}"

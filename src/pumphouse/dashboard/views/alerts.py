@@ -91,7 +91,7 @@ class AlertHistory:
         return (alert.home, *self._leave_out(alert.at))
 
     def count(self, alert_id: str, counted: CountedAlert) -> None:
-        """Count an alert that is older than those that are shown. Add these afterwards."""
+        """Count an alert that is older than the shown ones. Add the shown alerts afterwards."""
         if alert_id in self._counted:
             return
         if alert_id in self._all:

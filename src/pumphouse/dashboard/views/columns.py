@@ -101,7 +101,7 @@ def columns_of_rows(rows: Sequence[tuple[Any, ...]], kinds: Kinds = DEFAULT) -> 
     """Rows of the database, with the columns of `sensor_values`, as columns; invalid ones left out.
 
     The stage record stores every event that has a home, a sensor and a time. Invalid rows are not
-    counted: what they are of is counted only if the page reads it from the hub.
+    counted: the page counts an invalid event only when it reads the event from the hub.
     """
     names = ("home", "sensor", "at", "since", "value", "mode", "battery", "fault")
     records = [dict(zip(names, row, strict=True)) for row in rows]

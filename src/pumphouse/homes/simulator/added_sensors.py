@@ -3,8 +3,8 @@
     Kinds -> AddedSensors.of -> set_values: a minute of many homes, incidents -> the ground truth
              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module
 
-Their incidents do not depend on the lives of people. Each sensor has one in two days at most, so
-two incidents of a sensor never overlap.
+Their incidents do not depend on what the simulated people do. Each sensor has at most one incident
+in two days, so two incidents of a sensor never overlap.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     KeyOrder.take -> CallSize -> the first events that wait
                      ^^^^^^^^ this module (pure)
 
-A handler that waits with each event is fast if all handlers share what waits equally: busy ones
-will be free again. A handler that hardly takes any time gains nothing from that; small calls would
-cost it more than its own work. It gets larger calls, which are still short.
+If a handler waits for something with each event, equal shares of the waiting events are fast: busy
+handlers will be free again. If a handler hardly takes any time, equal shares gain nothing, and
+small calls cost more than the handler itself. It gets larger calls, which are still short.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class CallSize:
         self._mean_s = inf  # per event; recent calls count most
 
     def add(self, events: int, seconds: float) -> None:
-        """A call with this many events has taken this long."""
+        """Record the duration of a call with this number of events."""
         event_s, mean_s = seconds / events, self._mean_s
         self._mean_s = event_s if mean_s == inf else mean_s + WEIGHT * (event_s - mean_s)
 
     def next(self, waiting: int) -> int:
-        """The most events of the next call, if this many wait."""
+        """The most events of the next call, while `waiting` events wait."""
         share = -(-waiting // self._handlers)
         if self._mean_s * QUICK_EVENTS <= QUICK_S:
             share = max(share, QUICK_EVENTS)
         return min(share, self._events_max)
 
     def calls(self, waiting: int) -> int:
-        """About how many calls these events are."""
+        """The approximate number of calls for these events."""
         return -(-waiting // self.next(waiting)) if waiting else 0

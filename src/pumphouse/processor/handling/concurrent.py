@@ -110,9 +110,10 @@ class ConcurrentServing:
     # -- workers ----------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Let one more worker run if a call could start: it wakes the next when it has taken one.
+        """Let one more worker run if a call could start.
 
-        A handler that never waits is called by one worker. To wake all of them would be in vain.
+        This worker wakes the next one when it has taken its call. If the handler never waits, one
+        worker makes all calls, and waking the others would have no effect.
         """
         if self._is_waking or not (self._order.startable or self._is_empty_call_due):
             return

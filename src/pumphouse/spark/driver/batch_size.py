@@ -24,7 +24,7 @@ from pumphouse.spark.options import EVENTS_PER_PARTITION, Limits
 TARGET_S = 10.0
 GROWTH_MAX = 8.0
 TRIAL_GROWTH = 2.0
-SAME = 1.1  # two times up to this factor apart are equal
+SAME = 1.1  # two durations count as equal up to this ratio
 BATCHES_BETWEEN_TRIALS = 20
 # A run that ends (AvailableNow) has a backlog, and the delay of a single batch does not matter.
 FIRST_OF_A_RUN_THAT_ENDS = 5
@@ -59,7 +59,7 @@ class TriggerTrials:
     def __init__(self) -> None:
         self._trigger_s: float | None = None  # the time between two triggers, if batches wait
         self._largest = EVENTS_MAX  # the size that fits between two triggers
-        self._trial: tuple[int, float] | None = None  # the size before it, and its time
+        self._trial: tuple[int, float] | None = None  # the size and the duration before the trial
         self._pause = 0  # batches until the next trial
 
     def next_size(self, size: int, batch: MeasuredBatch) -> int:
