@@ -45,10 +45,12 @@ class Operation:
         counted: Metric,
         open_operations: set[Operation],
         clock: Callable[[], float],
+        *,
+        lasts: bool = False,  # whether its series stay after it is closed
         **labels: str | None,
     ) -> None:
         self._counted, self._open_operations, self.clock = counted, open_operations, clock
-        self._lasts = name == SEND
+        self._lasts = lasts
         open_operations.add(self)
         self._labels = {
             "messaging.system": "eventhubs",
@@ -188,6 +190,7 @@ class MeteredClient(WrappedClient):
             SENT_MESSAGES,
             self._operations,
             self._clock,
+            lasts=True,
             destination_name=self.hub,
             destination_partition_id=partition,
         )

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Targe
 from pumphouse.amqp.types import Symbol
 from pumphouse.client.base import HubProperties, PartitionProperties, RetryOptions
 from pumphouse.client.bulk.blocking_connection import BlockingConnection
+from pumphouse.client.bulk.metering import RangeMetering
 from pumphouse.client.bulk.ranges import (
     BATCH_ROWS_MAX,
     CREDIT_WINDOW,
@@ -57,6 +59,7 @@ from pumphouse.client.routes import Route, route_for
 from pumphouse.client.selectors import filter_for
 from pumphouse.errors import AmqpError, AuthError, ConnectionFailed, OptionError, PumphouseError
 from pumphouse.events import Position
+from pumphouse.telemetry.meter import is_on
 
 __all__ = [
     "BATCH_ROWS_MAX",
@@ -253,14 +256,24 @@ class BulkClient:
             raise self.not_usable()
         self._span = span
         try:
-            while span.next < span.last:
-                yield self.next_batch(span)
+            with self.metered(span) as next_batch:
+                while span.next < span.last:
+                    yield next_batch(span)
             self.finish()
         except BaseException:
             self.abort()
             raise
         finally:
             self._span = None
+
+    @contextmanager
+    def metered(self, span: Span) -> Iterator[Callable[[Span], pa.RecordBatch]]:
+        """`next_batch`, which records metrics if they can be read."""
+        if not is_on():
+            yield self.next_batch
+            return
+        with closing(RangeMetering(self.hub, span.partition, span.options.group)) as metering:
+            yield lambda span: metering.next_batch(partial(self.next_batch, span))
 
     def next_batch(self, span: Span) -> pa.RecordBatch:
         """The next batch, over a new connection if the current one is broken."""
