@@ -30,26 +30,29 @@ def to_ms(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
-class EncodedProperties:
-    """The encoded properties of an event that was received, decoded when they are first used."""
+DEFERRED = frozenset(("properties", "sequence", "offset", "enqueued_ms"))
 
-    __slots__ = ("decode_properties", "encoded_properties")
-    decode_properties: Callable[[bytes], dict[str, Any]]
-    encoded_properties: bytes
+
+class EncodedFields:
+    """The encoded fields of an event that was received, decoded when they are first used."""
+
+    __slots__ = ("decode_field", "encoded_fields")
+    decode_field: Callable[[str, bytes], Any]  # of the name of the field
+    encoded_fields: bytes
 
     if not TYPE_CHECKING:  # a type checker would accept any attribute
 
         def __getattr__(self, name):
-            """Called for attributes that are not set: `properties`, until they are decoded."""
-            if name != "properties":
+            """Called for attributes that are not set: some fields, until they are decoded."""
+            if name not in DEFERRED:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            properties = self.decode_properties(self.encoded_properties)
-            object.__setattr__(self, "properties", properties)
-            return properties
+            value = self.decode_field(name, self.encoded_fields)
+            object.__setattr__(self, name, value)
+            return value
 
 
 @dataclass(frozen=True, slots=True)
-class Event(EncodedProperties):
+class Event(EncodedFields):
     """One event. The hub sets the last four fields; in an event that you create they are None."""
 
     body: bytes

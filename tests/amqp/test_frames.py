@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pumphouse.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
+    APART_MIN,
     EMPTY_FRAME,
     SASL_FRAME,
     SASL_HEADER,
@@ -87,6 +88,29 @@ def test_any_frames_in_any_pieces(payloads: list[bytes], seed: int) -> None:
     head = len(encode_frame(Transfer(handle=0))) - 8
     assert [body[head:] for _, _, body in frames] == payloads
     assert reader.pending == 0
+
+
+@given(st.integers(0, 2**32))
+def test_a_split_frame_is_joined_without_the_bytes_after_it(seed: int) -> None:
+    random, reader, frames = Random(seed), ByteReader(1 << 16), list[bytes]()
+    sent = [encode_frame(Transfer(handle=0), payload=random.randbytes(900)) for _ in range(99)]
+    stream, pos = b"".join(sent), 0
+    while pos < len(stream):
+        size = random.choice((1, 900, 2 * APART_MIN))
+        reader.feed(stream[pos : pos + size])
+        pos += size
+        consumed = sum(map(len, frames))
+        assert reader.pending == min(pos, len(stream)) - consumed
+        if random.random() < 0.9:  # otherwise the next bytes arrive before these are consumed
+            while frame := reader.frame():
+                frames.append(frame.data[frame.start - 8 : frame.end])
+            reader.release()
+    while frame := reader.frame():
+        frames.append(frame.data[frame.start - 8 : frame.end])
+    assert frames == sent
+    reader.feed(bytes(8))
+    with pytest.raises(RemoteProtocolError, match=f"at byte {len(stream)} of the stream"):
+        reader.frame()
 
 
 def test_an_extended_header_is_skipped() -> None:

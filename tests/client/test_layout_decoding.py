@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from pumphouse.amqp.columnar.payload_blocks import PayloadBlock
 from pumphouse.amqp.messages import Properties
 from pumphouse.amqp.types import Int, Symbol, Timestamp
 from pumphouse.client import event_decoding, layout_decoding
@@ -145,18 +146,18 @@ def test_invalid_text_is_refused_before_the_properties_are_used(text: bytes) -> 
 def test_properties_are_decoded_when_they_are_used() -> None:
     decoded = decode_events([event(number) for number in range(30)], "7")
     [known] = LAYOUTS.layouts
-    assert known.property_uses == 0
+    assert known.properties.uses == 0
     assert decoded[3].properties == {"n": 3}
     assert decoded[3].properties is decoded[3].properties
-    assert known.property_uses == 1
+    assert known.properties.uses == 1
 
 
 def test_properties_that_are_used_often_are_decoded_at_once() -> None:
     payloads = [event(number) for number in range(USES_MIN)]
     assert [decoded.properties["n"] for decoded in same(payloads)] == [*range(USES_MIN)]
-    assert LAYOUTS.layouts[0].property_uses == USES_MIN
+    assert LAYOUTS.layouts[0].properties.uses == USES_MIN
     assert same(payloads)[5].properties == {"n": 5}
-    assert LAYOUTS.layouts[0].property_uses == USES_MIN
+    assert LAYOUTS.layouts[0].properties.uses == USES_MIN
 
 
 def test_events_whose_properties_are_not_decoded_are_ordinary_events() -> None:
@@ -181,6 +182,52 @@ def test_each_event_has_its_own_properties() -> None:
         assert isinstance(first.properties, dict)
         first.properties["n"] = 9
         assert second.properties == application
+
+
+# --- Fields that are decoded later ---------------------------------------------------------------
+
+
+def block_of(payloads: list[bytes]) -> PayloadBlock:
+    [size] = set(map(len, payloads))
+    return PayloadBlock(b"\1\2\3".join(payloads), 0, size, size + 3, len(payloads))
+
+
+def test_blocks_of_payloads_are_decoded_as_lists_are() -> None:
+    payloads = [event(number) for number in range(1000, 1600)]
+    payloads[70] = event(1070, data=(b"body",), application={"n": 2, "mmm": 1})[:-1]
+    payloads[70] = payloads[70].ljust(len(payloads[0]), b"?")
+    good = payloads[:70] + payloads[71:]
+    assert decode_events(block_of(good), "7") == alone(good)
+    assert outcome(together, block_of(payloads)) == outcome(alone, payloads)  # type: ignore[arg-type]
+
+
+def test_few_payloads_are_decoded_by_known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = [event(number) for number in range(1000, 1100)]
+    same(payloads)
+    expected = alone(payloads)
+    only_by_layout(monkeypatch)
+    assert [decode_events([payload], "7")[0] for payload in payloads] == expected
+
+
+@pytest.mark.parametrize("name", ["sequence", "offset", "enqueued_ms"])
+def test_annotations_that_are_used_often_are_decoded_at_once(name: str) -> None:
+    payloads = [event(number) for number in range(4 * USES_MIN)]
+    decoded = decode_events(payloads[:USES_MIN], "7")
+    known = LAYOUTS.layouts[0]
+    assert known.annotations.uses == 0
+    expected = [getattr(one, name) for one in alone(payloads)]
+    assert [getattr(one, name) for one in decoded] == expected[:USES_MIN]
+    uses = known.annotations.uses
+    assert uses > 0
+    assert [getattr(one, name) for one in decode_events(payloads, "7")] == expected
+
+
+def test_fields_of_few_events_do_not_make_all_of_them_decoded() -> None:
+    payloads = [event(number) for number in range(1000, 1512)]
+    for number in range(2 * USES_MIN):
+        decoded = decode_events(payloads, "7")
+        assert decoded[-1].sequence is not None
+        assert LAYOUTS.layouts[0].annotations.uses == number + 1
 
 
 # --- Hostile producers ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +111,7 @@ class RunDelivered:
     """A run arrived: consecutive complete and settled deliveries, on a link that takes runs."""
 
     link: ReceiverLink
-    payloads: list[bytes]
+    payloads: Sequence[bytes]  # a list, or a PayloadBlock
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ AMQP_FRAME, SASL_FRAME = 0, 1
 MIN_MAX_FRAME = 512  # the smallest limit that a peer may announce
 EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # a heartbeat
 
+APART_MIN = 16 * 1024  # received bytes after a frame; fewer are joined with it
+
 ERROR_ROOM = 160  # upper bound of what a frame adds to the description of an error
 
 HEAD = struct.Struct(">IBBH")
@@ -62,19 +64,38 @@ class ByteReader:
         # may send a frame of 64 KiB byte by byte.
         self._late = bytearray()
         self._missing = 0
+        # The received bytes after _data, if that is one frame whose end arrived with them: only
+        # this frame is joined, and the others are read where they are.
+        self._next = b""
+        self._next_pos = 0
 
     def feed(self, data: bytes) -> None:
         if len(self._late) + len(data) < self._missing:
             self._late += data
             return
+        if self._next:
+            self._data, self._next = self._data + self._next[self._next_pos :], b""
         self._consumed += self._pos
         rest = self._data[self._pos :] + self._late
-        self._data = bytes(rest) + data if rest else data
+        missing = self._missing - len(self._late)
+        if missing > 0 and len(data) - missing >= APART_MIN:
+            self._data = bytes(rest) + data[:missing]
+            self._next, self._next_pos = data, missing
+        else:
+            self._data = bytes(rest) + data if rest else data
         self._pos = self._missing = 0
         self._late.clear()
 
+    def advance(self) -> None:
+        """Continue with the bytes after a frame that was joined and is consumed."""
+        if self._next and self._pos == len(self._data):
+            self._consumed += self._pos - self._next_pos
+            self._data, self._pos = self._next, self._next_pos
+            self._next = b""
+
     def release(self) -> None:
         """Drop the consumed bytes: an idle connection holds at most one incomplete frame."""
+        self.advance()
         self._consumed += self._pos
         self._data = self._data[self._pos :]
         self._pos = 0
@@ -82,7 +103,8 @@ class ByteReader:
     @property
     def pending(self) -> int:
         """The number of received bytes that are not consumed."""
-        return len(self._data) - self._pos + len(self._late)
+        later = len(self._next) - self._next_pos if self._next else 0
+        return len(self._data) - self._pos + later + len(self._late)
 
     def header(self) -> bytes | None:
         """Consume the next protocol header; None if it is incomplete."""
@@ -96,6 +118,7 @@ class ByteReader:
 
     def frame(self) -> Frame | None:
         """Consume the next frame; None if it is incomplete."""
+        self.advance()
         data, pos = self._data, self._pos
         if len(data) - pos < 8:
             return None
@@ -112,6 +135,7 @@ class ByteReader:
     @property
     def rest(self) -> tuple[bytes, int]:
         """The buffer, and the position of its first byte that is not consumed."""
+        self.advance()
         return self._data, self._pos
 
     def consume(self, until: int) -> None:

@@ -7,6 +7,7 @@ delivery and grants credit. Links do no IO: frames leave through the session.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
@@ -282,7 +283,7 @@ class ReceiverLink(Link):
     def between_deliveries(self) -> bool:
         return self._first is None
 
-    def on_run(self, payloads: list[bytes]) -> None:
+    def on_run(self, payloads: Sequence[bytes]) -> None:
         """Handle complete deliveries that match the template of an earlier one."""
         self.delivery_count = credit.advance(self.delivery_count, len(payloads))
         self.credit = max(0, self.credit - len(payloads))

@@ -12,52 +12,95 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pumphouse.amqp.columnar.buffer_view import STRINGS
+from pumphouse.amqp.columnar.buffer_view import BODY, STRINGS
 from pumphouse.amqp.columnar.fixed_layouts import FixedLayout, Matched, learn_fixed_layout
 from pumphouse.amqp.columnar.message_visitor import LayoutMismatch
 from pumphouse.client.event_columns import (
     ENQUEUED_ID,
+    KEY_ID,
     LONG,
+    MISSING_COLUMN,
     OFFSET_ID,
     SEQUENCE_ID,
     TIME,
+    build_deferred_events,
     build_events,
-    build_undecoded_events,
+    finish,
+    properties_of,
+    set_annotations,
+    set_properties,
 )
 from pumphouse.errors import MalformedBytes
 from pumphouse.events import Event
 
+SINGLES_MAX = 8  # up to this many payloads are compared with layouts one by one
 ROWS_MIN = 24  # fewer payloads are decoded faster by a pattern
 # A layout that fits less than this share of the payloads is not worth another one for the rest.
 SHARE_MIN = 1 / 4
-# Decoding the properties of one event, when they are used, costs several times as much as decoding
-# those of many events at once. So after this many uses they are decoded at once.
-USES_MIN = 64
+# Decoding a field of one event, when it is used, costs several times as much as decoding that of
+# many events at once. So after this many uses, by this share of the events, it is decoded at once.
+USES_MIN, USED_SHARE_MIN = 64, 1 / 4
+FIELD_IDS = {"sequence": SEQUENCE_ID, "offset": OFFSET_ID, "enqueued_ms": ENQUEUED_ID}
 LAYOUTS_MAX = 8  # layouts kept
 # If the sizes of values vary, each event has another layout. So each decoded event earns a credit,
 # and a layout, which takes as long to learn as dozens of events to decode, costs LEARN_COST.
 LEARN_COST, CREDIT_MAX = 512, 4096
 
 
+class FieldUse:
+    """How often fields are used that were not decoded with their events."""
+
+    def __init__(self) -> None:
+        self.uses = 0
+        self.events = 0
+
+    def frequent(self, events: int) -> bool:
+        """Whether to decode the fields of this many more events at once."""
+        if self.uses >= USES_MIN and self.uses >= self.events * USED_SHARE_MIN:
+            return True
+        self.events += events
+        return False
+
+
 class EventLayout:
-    """A layout of events, and how often their properties were used."""
+    """A layout of events, and how often their fields were used."""
 
     def __init__(self, layout: FixedLayout) -> None:
         self.layout = layout
-        self.property_uses = 0
+        self.annotations, self.properties = FieldUse(), FieldUse()
 
     def build(self, matched: Matched, partition: str) -> list[Event]:
-        """The events of matched payloads."""
-        columns = self.layout.columns(matched)
-        encoded = self.layout.encoded_properties(matched)
-        if self.property_uses < USES_MIN:
-            return build_undecoded_events(columns, partition, encoded, self.decode_properties)
-        return build_events({**columns, **self.layout.property_columns(matched)}, partition)
+        """The events of matched messages."""
+        layout = self.layout
+        if not layout.deferrable:
+            columns = {**layout.columns(matched), **layout.property_columns(matched)}
+            return build_events(columns, partition)
+        key, encoded = layout.extents.get(KEY_ID), matched.encoded_heads()
+        keys = MISSING_COLUMN if key is None else layout.column(matched.heads, key)
+        events = build_deferred_events(matched.bodies, keys, partition, encoded, self.decode_field)
+        if self.annotations.frequent(len(events)):
+            set_annotations(events, layout.columns(matched))
+        if self.properties.frequent(len(events)):
+            columns = {BODY: encoded, **layout.property_columns(matched)}
+            set_properties(events, properties_of(columns))
+        return finish(events)
 
-    def decode_properties(self, encoded: bytes) -> dict[str, Any]:
-        """The properties of one event, when they are used first."""
-        self.property_uses += 1
-        return self.layout.properties.decode(encoded)
+    def build_one(self, payload: bytes, partition: str) -> Event | None:
+        """The event of a message, if it has this layout."""
+        body = self.layout.body_of(payload) if self.layout.deferrable else None
+        if body is None:
+            return None
+        head = payload[: len(self.layout.head)]
+        keys = [self.layout.value(head, KEY_ID)]
+        return finish(build_deferred_events([body], keys, partition, [head], self.decode_field))[0]
+
+    def decode_field(self, name: str, head: bytes) -> Any:
+        """A field of one event, when it is used first."""
+        if name == "properties":
+            self.properties.uses += 1
+            return self.layout.property_values(head)
+        self.annotations.uses += 1
+        return self.layout.value(head, FIELD_IDS[name])
 
 
 class LayoutCache:
@@ -102,6 +145,8 @@ def decode_by_layout(
     """Decode payloads that have layouts; returns the indexes of the others."""
     LAYOUTS.earn(len(payloads))
     remaining: Sequence[int] = range(len(payloads))
+    if len(payloads) <= SINGLES_MAX:
+        return decode_singles(payloads, partition, decoded)
     while len(remaining) >= ROWS_MIN:
         known = LAYOUTS.find(payloads[remaining[0]])
         if known is None:
@@ -111,6 +156,18 @@ def decode_by_layout(
         if before - len(remaining) < before * SHARE_MIN:
             break
     return remaining
+
+
+def decode_singles(
+    payloads: Sequence[bytes], partition: str, decoded: list[Event | None]
+) -> Sequence[int]:
+    """The same as `decode_by_layout` for few payloads, and only with known layouts."""
+    for index, payload in enumerate(payloads):
+        for known in LAYOUTS.layouts:
+            if (event := known.build_one(payload, partition)) is not None:
+                decoded[index] = event
+                break
+    return [index for index, event in enumerate(decoded) if event is None]
 
 
 def decode_with(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from random import Random
 
 import pytest
@@ -20,8 +21,8 @@ async def settled(reader: NativeReader) -> None:
     """Wait until no more events arrive."""
     async with asyncio.timeout(DEADLINE_S):
         before = -1
-        while reader._bytes != before:
-            before = reader._bytes
+        while reader._buffer.bytes != before:
+            before = reader._buffer.bytes
             await asyncio.sleep(0.05)
 
 
@@ -38,8 +39,9 @@ async def test_buffered_bytes_are_limited_also_if_events_grow_suddenly(bytes_max
         while len(seen) < len(sizes):
             if len(seen) % 50 == 0:
                 await settled(reader)
-            peak = max(peak, reader._bytes)
-            assert reader._bytes == sum(map(len, reader._buffer))
+            peak = max(peak, reader._buffer.bytes)
+            buffer = reader._buffer
+            assert buffer.bytes == sum(map(len, chain(*buffer.first(len(buffer)))))
             seen += await read(reader, 1)
         assert sequences(seen) == list(range(len(sizes)))
         assert [len(event.body) for event in seen] == sizes

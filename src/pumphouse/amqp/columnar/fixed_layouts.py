@@ -39,6 +39,7 @@ from pumphouse.amqp.columnar.patterns import (
     decode_value,
     wide_numbers,
 )
+from pumphouse.amqp.columnar.payload_blocks import PayloadBlock, byte_strings
 from pumphouse.amqp.constructors import NUMBERS, WIDTHS
 from pumphouse.amqp.messages import APPLICATION_PROPERTIES, decode_message, scan
 
@@ -59,25 +60,16 @@ class Extent(NamedTuple):
     end: int
 
 
-class PropertyValues(NamedTuple):
-    """The application properties of a layout, which may be decoded later, one message at a time."""
-
-    start: int  # of the values in the head
-    end: int
-    extents: tuple[tuple[str, int, int, int], ...]  # name, and Extent from `start` on
-    high_bits: Bytes  # the highest bits of all bytes in texts; in ASCII they are zero
-
-    def decode(self, encoded: bytes) -> dict[str, Any]:
-        """The properties of one message."""
-        return {name: decode_value(encoded[pos:end]) for name, pos, _, end in self.extents}
-
-
 class Matched(NamedTuple):
     """Messages that have a layout."""
 
     rows: Sequence[int]  # their indexes
     heads: Bytes  # a row of bytes for each: all before the body
     bodies: list[bytes]
+
+    def encoded_heads(self) -> list[bytes]:
+        rows, size = self.heads.shape
+        return byte_strings(np.ascontiguousarray(self.heads), 0, size, size, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,28 +79,56 @@ class FixedLayout:
     head: bytes  # of the message that it was learned from: all before the content of the body
     mask: Bytes  # zero where bytes may differ
     literal: Bytes  # zero there, too
+    mask_number: int  # the same as numbers
+    literal_number: int
     extents: dict[ValueId, Extent]  # without application properties
+    properties: dict[ValueId, Extent]
     body_size_at: int  # of the size of the body, up to the end of the head
-    properties: PropertyValues
+    # Whether all values of messages with this layout are valid. If so, they may be decoded later.
+    # If not, `columns` and `property_columns` must be called for all, and may raise.
+    deferrable: bool
 
     def __repr__(self) -> str:
         return f"<FixedLayout {' '.join(value_id.name for value_id in self.extents)} body>"
 
     def fits(self, message: bytes) -> bool:
         """Whether a message has the bytes of this layout, except for the size of its body."""
-        head = np.frombuffer(message[: len(self.head)], np.uint8)
-        return head.size == self.mask.size and bool((head & self.mask == self.literal).all())
+        head = message[: len(self.head)]
+        number = int.from_bytes(head, "big")
+        return len(head) == len(self.head) and number & self.mask_number == self.literal_number
+
+    def body_of(self, message: bytes) -> bytes | None:
+        """The body of a message that has this layout; None for other messages."""
+        size = len(message) - len(self.head)
+        if not self.fits(message) or size != int.from_bytes(
+            message[self.body_size_at : len(self.head)], "big"
+        ):
+            return None
+        return message[len(self.head) :]
 
     def match(self, messages: Sequence[bytes]) -> Matched:
         """The messages that have this layout."""
         size = len(self.head)
+        if isinstance(messages, PayloadBlock):
+            return self.match_block(messages)
         heads = np.frombuffer(self.join_heads(messages), np.uint8).reshape(-1, size)
         bodies = [message[size:] for message in messages]
-        equal = heads & self.mask == self.literal
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
-        sized = self.body_sizes(heads) == lengths - size
+        return self.matched(heads, bodies, self.body_sizes(heads) == lengths - size)
+
+    def match_block(self, block: PayloadBlock) -> Matched:
+        """The messages of a block that have this layout."""
+        size = len(self.head)
+        if block.size < size:
+            return Matched((), np.empty((0, size), np.uint8), [])
+        heads = np.ascontiguousarray(block.heads(size))
+        return self.matched(heads, block.tails(size), self.body_sizes(heads) == block.size - size)
+
+    def matched(self, heads: Bytes, bodies: list[bytes], sized: Mask) -> Matched:
+        """The messages that have this layout and a body of the right size."""
+        equal = heads & self.mask == self.literal
         if equal.all() and sized.all():
-            return Matched(range(len(messages)), heads, bodies)
+            return Matched(range(len(bodies)), heads, bodies)
         rows = np.flatnonzero(equal.all(axis=1) & sized)
         indexes = rows.tolist()
         return Matched(indexes, heads[rows], [bodies[index] for index in indexes])
@@ -142,24 +162,27 @@ class FixedLayout:
 
     def property_columns(self, matched: Matched) -> dict[ValueId, Sequence[Any]]:
         """The application properties of matched messages, by their ids."""
-        first = self.properties.start
         return {
-            ValueId(APPLICATION_PROPERTIES, name): self.column(
-                matched.heads, Extent(first + pos, first + start, first + end)
-            )
-            for name, pos, start, end in self.properties.extents
+            value_id: self.column(matched.heads, extent)
+            for value_id, extent in self.properties.items()
         }
 
-    def encoded_properties(self, matched: Matched) -> list[bytes]:
-        """The encoded application properties of each matched message.
+    def value(self, head: bytes, value_id: ValueId) -> Any:
+        """One value of a message that has this layout; None if it has no such value."""
+        extent = self.extents.get(value_id)
+        if extent is None:
+            return None
+        code, content = head[extent.pos], head[extent.start : extent.end]
+        if code in EIGHT_BYTE_NUMBERS:
+            return int.from_bytes(content, "big", signed=True)
+        return content.decode() if code in STRINGS else decode_value(head[extent.pos : extent.end])
 
-        Raises LayoutMismatch if a text is not ASCII: it may be invalid.
-        """
-        start, end, _, high_bits = self.properties
-        values = matched.heads[:, start:end]
-        if (values & high_bits).any():
-            raise LayoutMismatch
-        return pieces(values.tobytes(), end - start) if end > start else [b""] * len(values)
+    def property_values(self, head: bytes) -> dict[str, Any]:
+        """The application properties of a message that has this layout."""
+        return {
+            value_id.name: decode_value(head[extent.pos : extent.end])
+            for value_id, extent in self.properties.items()
+        }
 
     def annotation(self, heads: Bytes, extent: Extent) -> Sequence[Any]:
         """The same as `column`, but with numbers of eight bytes as plain ints."""
@@ -202,7 +225,7 @@ def decode_utf8(raw: bytes) -> str:
 
 def pieces(joined: bytes, size: int) -> list[bytes]:
     """Parts of the same size."""
-    return [joined[start : start + size] for start in range(0, len(joined), size)]
+    return byte_strings(joined, 0, size, size, len(joined) // size)
 
 
 # --- Learning ------------------------------------------------------------------------------------
@@ -240,31 +263,40 @@ class FixedLayoutBuilder:
         if body.end != len(self.frame) or body.start > HEAD_BYTES_MAX:
             raise LayoutMismatch
         head = self.frame[: body.start]
+        values = self.extents.items()
+        mask, deferrable = self.mask(body), self.are_valid()
+        literal = np.frombuffer(head, np.uint8) & mask
+        return FixedLayout(
+            head,
+            mask,
+            literal,
+            int.from_bytes(mask.tobytes(), "big"),
+            int.from_bytes(literal.tobytes(), "big"),
+            {at: extent for at, extent in values if at.section != APPLICATION_PROPERTIES},
+            {at: extent for at, extent in values if at.section == APPLICATION_PROPERTIES},
+            body.pos + 1,
+            deferrable,
+        )
+
+    def mask(self, body: Extent) -> Bytes:
+        """Zero for bytes that may differ. Texts in ASCII must remain ASCII, so they are valid."""
         mask = np.full(body.start, 0xFF, np.uint8)
         for extent in self.extents.values():
-            mask[extent.start : extent.end] = 0
+            mask[extent.start : extent.end] = 0x80 if self.is_ascii(extent) else 0
         mask[body.pos + 1 :] = 0
-        literal = np.frombuffer(head, np.uint8) & mask
-        properties = self.take_properties()
-        return FixedLayout(head, mask, literal, self.extents, body.pos + 1, properties)
+        return mask
 
-    def take_properties(self) -> PropertyValues:
-        """Remove the application properties from the other values."""
-        ids = [value_id for value_id in self.extents if value_id.section == APPLICATION_PROPERTIES]
-        values = {value_id.name: self.extents.pop(value_id) for value_id in ids}
-        start = min((extent.pos for extent in values.values()), default=0)
-        end = max((extent.end for extent in values.values()), default=0)
-        high_bits = np.zeros(end - start, np.uint8)
-        for extent in values.values():
-            code = self.frame[extent.pos]
-            if code not in VALID:
-                raise LayoutMismatch
-            if code in TEXTS:
-                high_bits[extent.start - start : extent.end - start] = 0x80
-        extents = tuple(
-            (name, at.pos - start, at.start - start, at.end - start) for name, at in values.items()
-        )
-        return PropertyValues(start, end, extents, high_bits)
+    def is_ascii(self, extent: Extent) -> bool:
+        """Whether a value is a text in ASCII."""
+        return self.frame[extent.pos] in TEXTS and self.content(extent).isascii()
+
+    def are_valid(self) -> bool:
+        """Whether all values remain valid, whatever the mask lets them be."""
+        codes = [(self.frame[extent.pos], extent) for extent in self.extents.values()]
+        return all(code in VALID and (code not in TEXTS or self.is_ascii(at)) for code, at in codes)
+
+    def content(self, extent: Extent) -> bytes:
+        return self.frame[extent.start : extent.end]
 
 
 def learn_fixed_layout(message: bytes) -> FixedLayout | None:

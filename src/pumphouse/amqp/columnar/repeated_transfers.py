@@ -5,7 +5,7 @@ and becomes a template. The following transfers with the same bytes at the same 
 same meaning. Only complete deliveries become templates. Of settled ones only the payload matters;
 the others must have consecutive delivery ids, so that one number describes them.
 
-    frame -> make_template -> TransferTemplate        buffer -> take_run -> payloads
+    frame -> make_template -> TransferTemplate        buffer -> take_run -> payloads, or a block
              ^^^^^^^^^^^^^ this module                   take_numbered -> payloads, first id
 
     size | doff ... handle 0x70 | delivery id | 0xa0 length | tag | settled ... | payload
@@ -14,9 +14,11 @@ the others must have consecutive delivery ids, so that one number describes them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from pumphouse.amqp.columnar.payload_blocks import ROWS_MIN, PayloadBlock, block_starts, find_block
 from pumphouse.amqp.constructors import SIZE
 from pumphouse.amqp.frames import HEAD, Frame
 from pumphouse.amqp.performatives import Transfer
@@ -42,6 +44,7 @@ class TransferTemplate(NamedTuple):
     shape: Struct  # of all bytes before the payload: the frame size, head, middle and tail
     numbered: Struct  # the same, with the delivery id after the head
     settled: bool
+    mask: bytes  # of the bytes before the payload: set where they are the same
 
 
 class TransferTemplates:
@@ -104,21 +107,50 @@ def make_template(frame: Frame, transfer: Transfer, payload_start: int) -> Trans
         Struct(f"{first}{tag_at - id_at - 1}x{rest}"),
         Struct(f"{first}{id_code}{rest}"),
         bool(transfer.settled),
+        mask_of(id_at + 1 - start, tag_at - start, tail_at - start, payload_start - start),
     )
+
+
+def mask_of(id_start: int, id_end: int, tag_end: int, payload_start: int) -> bytes:
+    """The bytes of a frame before its payload: zero for the delivery id and the content of the tag.
+
+    The constructor and the length of the tag are set.
+    """
+    mask = bytearray(b"\xff" * payload_start)
+    mask[id_start:id_end] = bytes(id_end - id_start)
+    mask[id_end + 2 : tag_end] = bytes(tag_end - id_end - 2)
+    return bytes(mask)
+
+
+def take_block(
+    data: bytes, pos: int, template: TransferTemplate, frame_bytes_max: int
+) -> PayloadBlock | None:
+    """The payloads of the frames from `pos` on that match and have the same size, if many."""
+    size, first, second, third = template.shape.unpack_from(data, pos)
+    if (first, second, third) != (template.head, template.middle, template.tail):
+        return None
+    return find_block(data, pos, template.mask) if size <= frame_bytes_max else None
 
 
 def take_run(
     data: bytes, pos: int, template: TransferTemplate, frame_bytes_max: int
-) -> tuple[list[bytes], int]:
+) -> tuple[Sequence[bytes], int]:
     """The payloads of the matching frames from `pos` on, and the position after them.
 
-    An incomplete frame, or one with an invalid size, ends the run.
+    Frames of equal size are a run of their own, if they are many: a PayloadBlock. An incomplete
+    frame, or one with an invalid size, ends the run.
     """
+    head_end, length = HEAD_AT + len(template.head), len(data)
+    block_room = length  # where a block may end; no block is tried again after a refused one
+    if block_starts(data, pos, head_end):
+        block = take_block(data, pos, template, frame_bytes_max)
+        if block is not None:
+            return block.compacted(), pos + block.rows * block.stride
+        block_room = 0
     head, middle, tail, shape = template.head, template.middle, template.tail, template.shape
     payloads: list[bytes] = []
     add, unpack, message_at = payloads.append, shape.unpack_from, shape.size
-    length = len(data)
-    last = length - message_at
+    last, previous_size = length - message_at, 0
     while pos <= last:
         size, first, second, third = unpack(data, pos)
         end = pos + size
@@ -126,6 +158,10 @@ def take_run(
             break
         if end > length or not message_at <= size <= frame_bytes_max:
             break
+        may_start = size == previous_size and pos + ROWS_MIN * size <= block_room
+        if may_start and block_starts(data, pos, head_end):
+            break
+        previous_size = size
         add(data[pos + message_at : end])
         pos = end
     return payloads, pos

@@ -14,7 +14,7 @@ import logging
 import ssl
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -79,7 +79,7 @@ class LinkHandler(Protocol):
     def on_delivery(self, delivery: amqp.Delivered) -> None:
         """A delivery arrived."""
 
-    def on_run(self, payloads: list[bytes]) -> None:
+    def on_run(self, payloads: Sequence[bytes]) -> None:
         """Consecutive settled deliveries arrived: only on a link that takes runs."""
 
     def on_room(self) -> None:

@@ -11,12 +11,11 @@ attach, so no event is skipped if the connection breaks before the first event a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
+from pumphouse.amqp.columnar.payload_blocks import sizes_of
 from pumphouse.amqp.events import Delivered
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
@@ -25,6 +24,7 @@ from pumphouse.client.base import PartitionEnd, ReaderOptions
 from pumphouse.client.event_decoding import decode_events
 from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.management import request_partition
+from pumphouse.client.native.payload_buffer import PayloadBuffer
 from pumphouse.client.native.prefetch import SIZE_GUESS, Bounds, credit_for, guess_size
 from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
 from pumphouse.client.native.recreated import is_same_event, position_of, recreated_error
@@ -51,8 +51,7 @@ class NativeReader:
         self.link: ReceiverLink | None = None
         self.link_connection: Connection | None = None  # of the link
         self._last_bounds = Bounds(options.prefetch, options.buffer_bytes)
-        self._buffer: deque[bytes] = deque()
-        self._bytes = 0  # in the buffer
+        self._buffer = PayloadBuffer()
         self._size_estimate = SIZE_GUESS  # of the next events
         self._last: Event | None = None  # returned by receive
         self._newest: bytes | None = None  # the message of `_last`; it contains the partition end
@@ -132,7 +131,7 @@ class NativeReader:
         return self.start if last is None else position_after(last)
 
     def last_arrived(self) -> Event | None:
-        return self.decode([self._buffer[-1]])[0] if self._buffer else self._last
+        return self.decode([self._buffer.last])[0] if self._buffer else self._last
 
     def position_to_attach(self) -> Position:
         """The next position; with `detect_recreated` that of the last event."""
@@ -163,15 +162,18 @@ class NativeReader:
 
     def take(self, count: int) -> list[Event]:
         """Decode events from the buffer. They leave it only if decoding succeeds."""
-        buffer = self._buffer
-        taken = list(buffer if count == len(buffer) else islice(buffer, count))
-        if not taken:
+        runs = self._buffer.first(count)
+        if not runs:
             return []
-        events = self.decode(taken)
+        events = self.decode(runs[0])
+        for payloads in runs[1:]:
+            events += self.decode(payloads)
         self._last = events[-1]
         if self.options.track_end:
-            self._newest = taken[-1]
-        self.discard(taken)
+            self._newest = runs[-1][-1]
+        self._buffer.drop(runs)
+        if not self._buffer and self._failure is None:
+            self._wakeup.clear()
         return events
 
     def decode(self, payloads: Sequence[bytes]) -> list[Event]:
@@ -180,17 +182,6 @@ class NativeReader:
         except RemoteProtocolError as wrong:
             sent = f"{self.connection.settings.route.address} sent an invalid event of"
             raise RemoteProtocolError(f"{sent} {self.address}: {wrong}", wrong.condition) from None
-
-    def discard(self, taken: Sequence[bytes]) -> None:
-        if len(taken) == len(self._buffer):
-            self._buffer.clear()
-            self._bytes = 0
-            if self._failure is None:
-                self._wakeup.clear()
-            return
-        for payload in taken:
-            self._buffer.popleft()
-            self._bytes -= len(payload)
 
     async def close(self) -> None:
         """Detach from the partition and drop the buffered events."""
@@ -208,7 +199,6 @@ class NativeReader:
         for task in reattaching:
             task.cancel()
         self._buffer.clear()
-        self._bytes = 0
         self.fail(LocalProtocolError(f"the reader of {self.address} has been closed"))
         return reattaching
 
@@ -219,7 +209,11 @@ class NativeReader:
         if self.link is None or self.link_connection is None or not self.link.attached:
             return
         credit = credit_for(
-            self._bounds, len(self._buffer), self._bytes, self._size_estimate, self.link.credit
+            self._bounds,
+            len(self._buffer),
+            self._buffer.bytes,
+            self._size_estimate,
+            self.link.credit,
         )
         if credit is not None:
             self.link.grant(credit)
@@ -230,7 +224,7 @@ class NativeReader:
             delivery.link.session.accept(delivery.delivery_id)
         self.on_run([delivery.payload])
 
-    def on_run(self, payloads: list[bytes]) -> None:
+    def on_run(self, payloads: Sequence[bytes]) -> None:
         if self._repeated is not None:
             payloads = self.without_repeated(payloads)
         if self._failure is not None:
@@ -241,19 +235,17 @@ class NativeReader:
             return
         if not payloads:
             return self.top_up()
-        sizes = list(map(len, payloads))
-        self._size_estimate = guess_size(self._size_estimate, max(sizes))
-        total = sum(sizes)
-        if self._bytes + total <= self._bounds.bytes:
-            self._buffer.extend(payloads)
-            self._bytes += total
+        size, largest = sizes_of(payloads)
+        self._size_estimate = guess_size(self._size_estimate, largest)
+        if self._buffer.bytes + size <= self._bounds.bytes:
+            self._buffer.append(payloads, size)
             self._failures = 0
         else:
             self.buffer_some(payloads)
         self._wakeup.set()
         self.top_up()
 
-    def without_repeated(self, payloads: list[bytes]) -> list[bytes]:
+    def without_repeated(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
         """The first payloads of a new link, without the event that the last link sent."""
         repeated, self._repeated = self._repeated, None
         with suppress(RemoteProtocolError):  # `receive` raises it
@@ -275,11 +267,10 @@ class NativeReader:
     def buffer_some(self, payloads: Sequence[bytes]) -> None:
         """Buffer payloads up to the byte limit; beyond it, release the link and drop the others."""
         for payload in payloads:
-            if self._bytes >= self._bounds.bytes:
+            if self._buffer.bytes >= self._bounds.bytes:
                 self.release_link()
                 return
-            self._buffer.append(payload)
-            self._bytes += len(payload)
+            self._buffer.append([payload], len(payload))
             self._failures = 0
 
     def release_link(self) -> None:
@@ -290,7 +281,7 @@ class NativeReader:
 
     def has_room(self) -> bool:
         """Whether half of the buffer is free, so that the link may be attached again."""
-        return self._bytes <= self._bounds.bytes // 2
+        return self._buffer.bytes <= self._bounds.bytes // 2
 
     def on_room(self) -> None:
         """Not used: a reader does not send."""

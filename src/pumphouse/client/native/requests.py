@@ -10,7 +10,7 @@ the correlation id of the request. The status code of the reply is that of HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Self
 
@@ -130,7 +130,7 @@ class RequestClient:
         if reply_future is not None and not reply_future.done():
             reply_future.set_result(reply)
 
-    def on_run(self, payloads: list[bytes]) -> None:
+    def on_run(self, payloads: Sequence[bytes]) -> None:
         """Not used: the reply link takes no runs."""
 
     def on_room(self) -> None:

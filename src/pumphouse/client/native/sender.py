@@ -14,7 +14,7 @@ its events may then be stored twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -167,7 +167,7 @@ class NativeSender:
     def on_delivery(self, delivery: Delivered) -> None:
         """Not used: nothing arrives on a sending link."""
 
-    def on_run(self, payloads: list[bytes]) -> None:
+    def on_run(self, payloads: Sequence[bytes]) -> None:
         """Not used: nothing arrives on a sending link."""
 
     def on_room(self) -> None:
