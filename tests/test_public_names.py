@@ -43,7 +43,32 @@ def test_an_unknown_name_raises_attribute_error() -> None:
         pumphouse.Nothing  # noqa: B018
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = "import pumphouse, sys; print({'numpy', 'asyncio', 'click'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+START_HUB = """
+import asyncio
+from pumphouse.hub.embedded import EmbeddedHub
+
+async def start():
+    async with EmbeddedHub({"orders": 2}, data=sys.argv[1]):
+        pass
+
+asyncio.run(start())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "slow"),
+    [
+        ("import pumphouse", {"numpy", "asyncio", "click", "importlib.abc", "inspect", "tempfile"}),
+        ("import pumphouse.client.native.client", {"numpy", "click", "importlib.abc", "aiohttp"}),
+        (START_HUB, {"numpy", "click", "importlib.abc", "aiohttp", "azure"}),
+    ],
+    ids=["the package", "the native client", "starting a durable hub"],
+)
+def test_slow_modules_are_imported_when_they_are_used(
+    code: str, slow: set[str], tmp_path: Path
+) -> None:
+    program = f"import sys\n{code}\nprint({slow!r} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "set()"

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 from warnings import warn
 
 RENAMED = {
@@ -22,13 +22,22 @@ RENAMED = {
 }
 
 
-class RenamedModules(MetaPathFinder, Loader):
-    """Finds an old import path and loads the module under its new path."""
+class RenamedModules:
+    """Finds an old import path and loads the module under its new path.
+
+    It has the methods of importlib.abc.MetaPathFinder and Loader. Importing these would take as
+    long as all other modules of `import pumphouse`.
+    """
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """None: the import system makes the module."""
+        return None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in RENAMED else None
+        loader: Any = self
+        return ModuleSpec(fullname, loader) if fullname in RENAMED else None
 
     def exec_module(self, module: ModuleType) -> None:
         old, new = module.__name__, RENAMED[module.__name__]

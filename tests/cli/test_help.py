@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from pumphouse.cli import COMMANDS, main
+from pumphouse.cli import COMMANDS, SUMMARIES, main
 from tests.cli.conftest import Call, refused
 
 HEAVY = ("azure", "numpy", "pyspark", "pandas", "rich", "aiohttp", "grpc")
@@ -26,7 +27,9 @@ def run(args):
         main(args)
     except SystemExit as end:
         assert end.code == 0
-    heavy = [name for name in {HEAVY!r} if name in sys.modules]
+    # The list of all commands imports none of them.
+    also = ("asyncio", "ssl", "subprocess") if args == ["--help"] else ()
+    heavy = [name for name in (*{HEAVY!r}, *also) if name in sys.modules]
     print("imported:", json.dumps([args, heavy]), flush=True)
 
 for args in {CASES!r}:
@@ -58,6 +61,13 @@ def test_help_does_not_import_slow_packages(args: list[str], help_output: str) -
 def test_no_description_in_a_list_of_commands_is_cut(group: str) -> None:
     result = CliRunner().invoke(main, [*group.split(), "--help"])
     assert "..." not in result.stdout.partition("Commands:")[2]
+
+
+def test_the_list_of_commands_has_the_first_sentences_of_their_help_texts() -> None:
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in COMMANDS}
+    summaries = {name: found and found.get_short_help_str(200) for name, found in commands.items()}
+    assert summaries == SUMMARIES
 
 
 def test_without_a_command_all_commands_are_listed() -> None:

@@ -1,7 +1,7 @@
 """The command line: `pumphouse up`, `hubs`, `groups`, `send`, `tail`, `process` and so on.
 
 One file per command. The module of a command is imported when the command is called, and it imports
-its libraries when it runs, so that `--help` is fast.
+its libraries when it runs, so that `--help` is fast. The list of commands needs none of them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,24 @@ COMMANDS = {
     "doctor": "doctor",
     "demo": "demo.command",
 }
+# The first sentences of their help texts.
+SUMMARIES = {
+    "up": "Start an event hub for the official Azure clients.",
+    "hubs": "Create, grow, list and delete event hubs.",
+    "groups": "Create, list, describe, resume and delete consumer groups.",
+    "checkpoints": "List, move, export and import checkpoints.",
+    "send": "Send events from the command line, a file or stdin.",
+    "tail": "Show the last events of HUB, or the events from a position.",
+    "process": "Call your function with the events of a hub.",
+    "homes": "Simulate the sensors of homes, and process their readings.",
+    "simulate": "Simulate processors with faults, in virtual time.",
+    "faults": "Inject faults into a running hub.",
+    "dash": "Show a hub in the browser.",
+    "lag-exporter": "Export the lag of consumer groups for Prometheus.",
+    "scaler": "Serve the lag of consumer groups to KEDA.",
+    "doctor": "Check machine, hub, consumer group, store and partitions.",
+    "demo": "Run hub, homes, Spark pipeline, processors and page.",
+}
 
 
 class Commands(click.Group):
@@ -41,6 +59,11 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands as click does, without importing their modules."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:

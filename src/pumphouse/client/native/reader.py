@@ -21,7 +21,6 @@ from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
 from pumphouse.client.base import PartitionEnd, ReaderOptions
-from pumphouse.client.event_decoding import decode_events
 from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.management import request_partition
 from pumphouse.client.native.payload_buffer import PayloadBuffer
@@ -177,6 +176,9 @@ class NativeReader:
         return events
 
     def decode(self, payloads: Sequence[bytes]) -> list[Event]:
+        # Not needed to send events, and slow to import.
+        from pumphouse.client.event_decoding import decode_events
+
         try:
             return decode_events(payloads, self.options.partition)
         except RemoteProtocolError as wrong:

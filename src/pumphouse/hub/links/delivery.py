@@ -9,9 +9,7 @@ reader that asks for the partition's last sequence number with each event.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from pumphouse.amqp.codec import skip
 from pumphouse.amqp.messages import DELIVERY_ANNOTATIONS, encode_section
@@ -22,12 +20,18 @@ from pumphouse.hub.limits.sections import map_head
 from pumphouse.hub.storage.base import Log
 from pumphouse.hub.storage.run import Run
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 HEADER_START, DELIVERY_START = b"\x00\x53\x70", b"\x00\x53\x71"
 RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"
 
 
 def address_run(run: Run, channel: int, handle: int, delivery_id: int) -> bytearray:
     """The run's frames, addressed to one link, with deliveries counted from `delivery_id`."""
+    import numpy as np  # not needed to start a hub, and slow to import
+
     frames = np.frombuffer(run.frames, np.uint8)
     starts = run.starts
     ids = np.arange(delivery_id, delivery_id + len(starts), dtype=np.int64).astype(">u4")
@@ -64,6 +68,8 @@ def count_fitting(run: Run, frame_max: int) -> int:
     """The number of events before the first whose stored frame exceeds the frame limit."""
     if len(run.frames) <= frame_max:
         return len(run.starts)
+    import numpy as np
+
     too_large = np.diff(run.starts, append=len(run.frames)) > frame_max
     return int(too_large.argmax()) if too_large.any() else len(run.starts)
 

@@ -15,9 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from typing import Literal, NamedTuple
 
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
@@ -359,8 +357,8 @@ class DiskLog:
         chunk = segment.pread(group.lengths_at, 4 * group.events)
         sizes = segment_format.frame_lengths(chunk, group, group.lengths_at)
         offsets = group.offset + sizes.cumsum() - sizes
-        event_number = int(np.searchsorted(offsets, offset, side="left" if inclusive else "right"))
-        return group.sequence + event_number
+        side: Literal["left", "right"] = "left" if inclusive else "right"
+        return group.sequence + int(offsets.searchsorted(offset, side=side))
 
     def after_time(self, ms: float, inclusive: bool, skipped: int = 0) -> int:
         def late_enough(group: Group) -> bool:

@@ -8,12 +8,11 @@ not read gigabytes.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
-
-import numpy as np
 
 from pumphouse.hub.storage.segment_format import Group
 
@@ -98,7 +97,8 @@ def decode_index(data: bytes) -> SparseIndex | None:
     index.last_ms, index.last_offset = last_ms, last_offset
     for column_number, column in enumerate(columns(index)):
         start = HEAD.size + 8 * entries * column_number
-        column.extend(np.frombuffer(data, ">i8", entries, start).tolist())
+        column.frombytes(data[start : start + 8 * entries])
+        to_big_endian(column)
     return index
 
 
@@ -107,4 +107,12 @@ def columns(index: SparseIndex) -> Iterable[array[int]]:
 
 
 def big_endian(column: array[int]) -> bytes:
-    return np.array(column, ">i8").tobytes()
+    copied = column[:]
+    to_big_endian(copied)
+    return copied.tobytes()
+
+
+def to_big_endian(column: array[int]) -> None:
+    """Change the byte order of a column between that of the machine and big endian."""
+    if sys.byteorder == "little":
+        column.byteswap()

@@ -14,8 +14,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-import numpy as np
-
 from pumphouse.errors import AmqpError
 from pumphouse.events import NEVER_MS, Position
 from pumphouse.hub.annotations import Batch
@@ -53,7 +51,7 @@ class Segment:
         if isinstance(frames.starts, list):
             self.starts.extend(frames.starts)
         else:
-            self.starts.frombytes(frames.starts.astype(np.uint32).data.cast("B"))
+            self.starts.frombytes(frames.starts.astype("u4").data.cast("B"))
         if self.data or not isinstance(frames.data, bytearray):
             self.data += frames.data
         else:
@@ -72,6 +70,8 @@ class Segment:
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run:
         """At least one event and at most `count_max`; more than one only within `bytes_max`."""
+        import numpy as np  # not needed to start a hub, and slow to import
+
         first = sequence - self.sequence
         starts, begin = self.starts, self.starts[first]
         stop = min(first + count_max, len(starts))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from pumphouse.hub.storage.segment_format import Group, frame_lengths
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Run(NamedTuple):
@@ -39,7 +40,7 @@ class RunBuilder:
         """
         sizes = frame_lengths(chunk, group, base)[self.next_sequence - group.sequence :]
         ends = sizes.cumsum()
-        fitting_events = int(np.searchsorted(ends, self.bytes_left, side="right"))
+        fitting_events = int(ends.searchsorted(self.bytes_left, side="right"))
         # The first event is taken whatever its size: otherwise a large one could not be read.
         events = min(self.count_left, len(sizes), max(fitting_events, 0 if self.pieces else 1))
         if not events:
@@ -54,6 +55,8 @@ class RunBuilder:
         return events == len(sizes)
 
     def finish(self) -> Run:
+        import numpy as np  # not needed to start a hub, and slow to import
+
         lengths = np.concatenate(self.lengths)
         starts = (lengths.cumsum() - lengths).astype(np.intp)
         return Run(bytearray().join(self.pieces), starts, self.sequence)

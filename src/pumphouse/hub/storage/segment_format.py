@@ -22,10 +22,11 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Bytes = bytes | bytearray | memoryview
 
@@ -110,6 +111,8 @@ def encode_group(
     enqueued_ms: int,
 ) -> bytes:
     """One group, ready to be written. `starts` may count from any origin."""
+    import numpy as np  # not needed to start a hub, and slow to import
+
     begins = np.asarray(starts, dtype=np.int64)
     end = int(begins[0]) + len(frames)
     lengths = np.diff(begins, append=end).astype(">u4").tobytes()
@@ -149,6 +152,8 @@ def is_intact(data: Bytes, group: Group, base: int = 0) -> bool:
 
 
 def frame_lengths(data: Bytes, group: Group, base: int = 0) -> npt.NDArray[np.int64]:
+    import numpy as np
+
     stored = bytes(data[group.lengths_at - base : group.frames_at - base])
     return np.frombuffer(stored, ">u4").astype(np.int64)
 
@@ -224,5 +229,4 @@ def follows(group: Group, expected: ExpectedGroup) -> bool:
 
 def torn_size(data: bytes, position: int) -> int:
     """The number of bytes after the last group, without trailing zeros."""
-    nonzero = np.flatnonzero(np.frombuffer(data, np.uint8)[position:])
-    return int(nonzero[-1]) + 1 if len(nonzero) else 0
+    return len(data[position:].rstrip(b"\0"))
