@@ -26,7 +26,7 @@ clients from PyPI. If a broker is not installed, its row has only the number of 
 - **cold start**: from starting the process until it responds to a client. *Embedded* is the time of
   `EmbeddedHub` in a Python process that already runs, as tests use it; *a process* is
   `pumphouse up`. The mock broker can be embedded too, in a producer; here it is a process.
-- **memory**: growth of the resident memory of the broker by one million events. RabbitMQ streams
+- **memory**: growth of the resident memory of the broker by ten million events. RabbitMQ streams
   keep events in files.
 - **kill -9**: a client publishes batches of 100 numbered events to a durable broker, which is
   killed and restarted. Of the acknowledged events, none may be gone.
@@ -99,7 +99,7 @@ FULL = Plan(
     passes=3,
     delays=600,
     starts=5,
-    kept_events=1_000_000,
+    kept_events=10_000_000,
     crash_after_s=3.0,
     start_s=90.0,
     names=None,
