@@ -47,12 +47,12 @@ class PayloadBlock(Sequence[bytes]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
-        found = range(self.rows)[index]
-        if isinstance(found, int):
-            start = self.start + found * self.stride
+        rows = range(self.rows)[index]
+        if isinstance(rows, int):
+            start = self.start + rows * self.stride
             return self.data[start : start + self.size]
-        start, stride = self.start + found.start * self.stride, self.stride * found.step
-        return PayloadBlock(self.data, start, self.size, stride, len(found))
+        start, stride = self.start + rows.start * self.stride, self.stride * rows.step
+        return PayloadBlock(self.data, start, self.size, stride, len(rows))
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.tails(0))
@@ -125,5 +125,5 @@ def byte_strings(data: Any, start: int, size: int, stride: int, rows: int) -> li
 
     if not size or not rows:
         return [b""] * rows
-    found: list[bytes] = np.ndarray((rows,), f"V{size}", data, start, (stride,)).tolist()
-    return found
+    strings: list[bytes] = np.ndarray((rows,), f"V{size}", data, start, (stride,)).tolist()
+    return strings

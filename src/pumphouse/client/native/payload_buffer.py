@@ -40,13 +40,13 @@ class PayloadBuffer:
 
     def first(self, count: int) -> list[Sequence[bytes]]:
         """The first payloads. They stay in the buffer."""
-        found: list[Sequence[bytes]] = []
+        runs: list[Sequence[bytes]] = []
         for run in self._runs:
             if count <= 0:
                 break
-            found.append(run if len(run) <= count else run[:count])
+            runs.append(run if len(run) <= count else run[:count])
             count -= len(run)
-        return found
+        return runs
 
     def drop(self, runs: Sequence[Sequence[bytes]]) -> None:
         """Remove the result of `first`."""
