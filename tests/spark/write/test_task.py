@@ -12,8 +12,11 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pumphouse.errors import PumphouseError
+from pumphouse.spark.options import read_sink
 from pumphouse.spark.read.connections import connections
 from pumphouse.spark.sink import stream_writer
+from pumphouse.spark.write.rows import read_row_format
+from pumphouse.spark.write.task import write_rows
 from tests.spark.conftest import Hub
 from tests.spark.support.readers import (
     both_drivers,
@@ -112,6 +115,15 @@ def test_a_stream_writer_checks_the_hub_before_there_are_rows(hub: Hub, driver: 
     with socket.create_server(("127.0.0.1", 0)) as free:
         gone = connection_string_of(free)
     assert start(connectionString=gone)  # it may respond when there are rows
+
+
+def test_a_task_of_a_checked_query_opens_no_connection_without_rows(hub: Hub) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = connection_string_of(free)
+    options = read_sink(options_for(hub, connectionString=gone))
+    row_format = read_row_format(from_arrow_schema(two_rows().schema), options)
+    for batches in ([], [two_rows().slice(0, 0)]):
+        assert write_rows(batches, row_format, options, None, is_checked=True).events == 0
 
 
 def test_valid_rows_are_written(hub: Hub) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pumphouse.homes")
 
 GROUP = "record"
-TRIGGER = {"processingTime": "2 seconds"}
+TRIGGER = {"processingTime": "3 seconds"}
 COLUMNS = "body binary, partition string, sequenceNumber long, enqueuedTime timestamp"
 # Only alerts are stored with their trace: activities are a thousand times as many.
 COLUMNS_OF = {

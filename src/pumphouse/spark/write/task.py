@@ -60,14 +60,21 @@ def write_rows(
     row_format: RowFormat,
     options: SinkOptions,
     origin: RowOrigin | None,
+    *,
+    is_checked: bool = False,
 ) -> WriteTotals:
-    """Send all rows of a task; raise unless the hub acknowledges all of them."""
+    """Send all rows of a task; raise unless the hub acknowledges all of them.
+
+    `is_checked`: the hub has accepted a sender when the query started. A task without rows then
+    opens no connection.
+    """
     query = origin.query if origin is not None else ""
     describe_process(query=query, hub=options.identity.hub)
     with asyncio.Runner() as runner:
         writer = TaskWriter(row_format, options, origin)
-        runner.run(writer.open())
         try:
+            if not is_checked:
+                runner.run(writer.open())
             # Rows are taken from Spark outside the event loop: `next` blocks.
             for group in group_batches(batches, row_format, options.rate_max):
                 runner.run(writer.write(group))
@@ -176,8 +183,9 @@ class TaskWriter:
         self._slots = asyncio.Semaphore(options.in_flight)
 
     async def open(self) -> None:
-        self._client = await self.connect()
-        self._since_s = self.clock.monotonic()
+        if self._client is None:
+            self._client = await self.connect()
+            self._since_s = self.clock.monotonic()
 
     async def connect(self) -> HubClient:
         """Connect to the hub; during an outage try again for `outageTimeout`."""
@@ -204,6 +212,7 @@ class TaskWriter:
             await client.__aexit__(None, None, None)
 
     async def write(self, group: Sequence[pa.RecordBatch]) -> None:
+        await self.open()
         by_partition = self.by_partition(group)
         sends = [self.send(partition, rows) for partition, rows in by_partition.items()]
         # After a failure the other sends continue to their end: a cancelled send might store rows
