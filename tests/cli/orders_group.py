@@ -53,6 +53,13 @@ class OrdersGroup:
             self.group, partition, sequence, done.offset, 1, enqueued_ms=done.enqueued_ms
         )
 
+    def rows(self) -> list[Ownership]:
+        async def work() -> list[Ownership]:
+            async with SqliteStore(self.path) as store:
+                return list((await store.list_ownership(self.group)).ownerships)
+
+        return asyncio.run(work())
+
     def stored(self, group: str = "$Default") -> dict[str, Checkpoint]:
         async def work() -> list[Checkpoint]:
             async with SqliteStore(self.path) as store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,11 @@ def test_describe_shows_owner_lag_and_status(orders: OrdersGroup) -> None:
     assert first[5:] == ["9", "9", "0", "0.0s", "ok"]
     assert second[:3] == ["1", "bert", "7"]
     assert second[5:8] == ["4", "9", "5"]
+    assert second[9] == "ok"
+    (row,) = (row for row in orders.rows() if row.partition == "1")
+    orders.write(replace(row, state="stopped"))
+    stopped = orders.run("groups", "describe", "$Default").stdout.splitlines()[-1]
+    assert stopped.split()[-1] == "stopped"
 
 
 def test_a_partition_without_an_owner_is_a_problem(orders: OrdersGroup) -> None:

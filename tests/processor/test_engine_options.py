@@ -51,6 +51,9 @@ def test_a_host_may_limit_its_partitions() -> None:
 def test_a_fixed_processor_needs_a_lease_of_three_renewals() -> None:
     with pytest.raises(OptionError, match=r"at least 3 x renew_s.*lease_s=50, renew_s=20"):
         FixedPartitionOptions(lease_s=50.0)
+    with pytest.raises(OptionError, match="at least 3 x renew_s"):
+        FixedPartitionOptions(lease_s=59.9)
+    FixedPartitionOptions(lease_s=60.0)
 
 
 @pytest.mark.parametrize(("should_checkpoint", "every_s"), [(True, 20.0), (False, None)])

@@ -147,11 +147,15 @@ def test_a_renewal_writes_a_checkpoint() -> None:
 def test_handlers_are_called_when_a_partition_is_assigned_renewed_and_released() -> None:
     async def scenario() -> None:
         calls: list[tuple[str, str]] = []
+        seconds: set[str] = set()
         async with HubAndStore(2) as env:
             processor = make_processor(env, 2, lease_s=30, renew_s=10)
             processor.on_assigned(lambda partition: calls.append(("assigned", partition)))
             processor.on_renewed(lambda partition: calls.append(("renewed", partition)))
             processor.on_released(lambda partition: calls.append(("released", partition)))
+            processor.on_assigned(lambda partition: seconds.add(f"assigned {partition}"))
+            processor.on_renewed(lambda partition: seconds.add(f"renewed {partition}"))
+            processor.on_released(lambda partition: seconds.add(f"released {partition}"))
             async with processor:
                 await until(lambda: len(processor.owned) == 2)
                 assert {("assigned", "0"), ("assigned", "1")} == {*calls}
@@ -161,6 +165,7 @@ def test_handlers_are_called_when_a_partition_is_assigned_renewed_and_released()
                 ("released", "1"),
                 ("released", "0"),
             ]
+            assert seconds == {f"{change} {partition}" for change, partition in calls}
 
     run(scenario())
 

@@ -67,6 +67,10 @@ async def test_get_or_create_returns_one_processor_per_hub_and_group(tmp_path: P
         await first.start()
         await first.stop()
         assert FixedPartitionProcessor.get_or_create(environ=environ) is not first
+        for variable in ("ASSIGN_TO_X_PARTITIONS", "LEASE_FOR_X_SEC", "RENEW_EVERY_X_SEC"):
+            wrong = {**environ, "INBOUND_EVENTHUB_CONSUMER_GROUP": "new", variable: "none"}
+            with pytest.raises(OptionError, match=f"{variable} is 'none'"):
+                FixedPartitionProcessor.get_or_create(environ=wrong)
 
 
 @pytest.mark.parametrize("end", ["cancel", "give up"])

@@ -141,17 +141,23 @@ def test_a_batch_has_at_most_max_batch_size_events() -> None:
 def test_calls_for_one_partition_never_overlap() -> None:
     async def scenario() -> None:
         inside: defaultdict[str, int] = defaultdict(int)
-        worst, handled = 0, 0
+        worst, handled, fails = 0, 0, False
 
         class Slow(IdleProcessor):
             async def open(self, context: PartitionContext) -> None:
                 await self.call(context.partition_id)
 
+            async def close(self, context: PartitionContext, reason: CloseReason) -> None:
+                await self.call(context.partition_id)
+
             async def process_events(
                 self, context: PartitionContext, messages: list[Event]
             ) -> None:
-                nonlocal handled
+                nonlocal handled, fails
                 await self.call(context.partition_id)
+                if fails:
+                    fails = False
+                    raise ValueError("once")
                 handled += len(messages)
 
             async def call(self, partition: str) -> None:
@@ -164,8 +170,14 @@ def test_calls_for_one_partition_never_overlap() -> None:
         async with HubAndStore(2) as env, make_host(env) as host:
             for partition in env.partitions:
                 await env.send(*map(str, range(50)), partition=partition)
-            await host.register(Slow)
+            await host.register(Slow, EventProcessorOptions(poison=PoisonPolicy(retries=0)))
             await until(lambda: handled == 100)
+            fails = True  # the partition stops and is closed; then it is opened again
+            await env.send("poison", partition="0")
+            await until(lambda: inside["0"] and not fails)
+            while handled == 100:
+                host.resume("0")
+                await asyncio.sleep(0.25)
             assert worst == 1
 
     run(scenario())
