@@ -14,7 +14,19 @@ from pumphouse.errors import OptionError
 from pumphouse.homes import stage_status
 from pumphouse.homes.pipeline import PipelineOptions, write_status
 from pumphouse.homes.stage_runner import StageRunner
-from pumphouse.homes.stage_status import ProgressReader, StageProgress, StageState
+from pumphouse.homes.stage_status import (
+    ProgressReader,
+    StageProgress,
+    StageState,
+    failure_reason,
+)
+from tests.growth import assert_linear
+
+
+@pytest.mark.parametrize("unit", ["a", "a.", "Error", ": ", "a: "])
+def test_the_reason_of_a_long_failure_is_found_in_linear_time(unit: str) -> None:
+    """The text comes from Spark, and may have the content of a record."""
+    assert_linear(failure_reason, lambda size: ValueError(unit * (size // len(unit))), 5000)
 
 
 def test_the_delay_doubles_with_each_failure() -> None:

@@ -31,7 +31,8 @@ REASON_CHARS_MAX: Final = 300
 _DESCRIPTION = "=== Streaming Query ==="
 _CALLING = re.compile(r"^An error occurred while calling \S+\n: ")
 _INTRODUCTION = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
-_RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Timeout|\w)\w*: \S", re.MULTILINE)
+# Linear also for long lines: what follows each `\w+` is not a letter.
+_RAISED = re.compile(r"(?:\w+\.)*\w+: \S")
 
 TRIGGER_MS: Final = "triggerExecution"  # the phase of Spark that contains all others
 

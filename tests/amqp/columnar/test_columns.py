@@ -19,6 +19,7 @@ from pumphouse.amqp.columnar.columns import (
     FrameIndex,
 )
 from pumphouse.amqp.columnar.layouts import learn_layout
+from pumphouse.amqp.columnar.patterns import learn_pattern
 from pumphouse.amqp.messages import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -42,6 +43,7 @@ from tests.amqp.columnar.frame_runs import (
     transfer,
     values_of,
 )
+from tests.growth import assert_linear
 
 GROUPED, SINGLE = 0, 1 << 30  # rows that are decoded without trying a layout
 
@@ -372,6 +374,22 @@ def test_the_repr_of_a_layout_names_its_values() -> None:
     assert repr(layout) == (
         "<Layout x-opt-sequence-number x-opt-offset x-opt-enqueued-time message-id n body>"
     )
+
+
+@pytest.mark.parametrize("filler", ["a", "ab", "aaaab"])
+def test_a_message_is_cut_in_linear_time(filler: str) -> None:
+    """The values of a message resemble the names that follow them in its layout."""
+
+    def message(size: int) -> bytes:
+        text = filler * (size // len(filler))
+        application = {name: text for name in ("a" * 100 + "b", "a" * 200 + "b", "aab")}
+        return encode_message(Message(application=application, data=(b"x",)))
+
+    pattern = learn_pattern(message(1000))
+    assert pattern is not None
+    assert pattern.cut(message(2000)) is not None
+    assert_linear(pattern.cut, message, 20_000)
+    assert_linear(pattern.cut, lambda size: message(size)[:-3], 20_000)
 
 
 def test_an_invalid_frame_has_no_layout() -> None:

@@ -28,6 +28,7 @@ from pumphouse.spark.read.siblings import (
     wait_s,
 )
 from pumphouse.spark.versions.features import SHARING
+from tests.growth import assert_linear
 from tests.spark.conftest import Hub
 from tests.spark.support.readers import Run, both_drivers, count_rows
 
@@ -75,6 +76,15 @@ def test_chance_orders_the_tasks_of_a_batch_that_runs_for_a_day() -> None:
     epochs = {task_epoch(0, 0, 24 * HOURS_MS, RNG) for _ in range(50)}
     assert len(epochs) > 40
     assert max(epochs) < task_epoch(0, 0, 6 * HOURS_MS, RNG)
+
+
+def test_the_other_reader_is_found_in_linear_time() -> None:
+    unit = "New receiver '"
+    assert_linear(
+        other_reader,
+        lambda size: ReaderEvicted("amqp:link:stolen", unit * (size // len(unit))),
+        500,
+    )
 
 
 def test_the_other_reader_is_found_in_the_description_of_the_hub() -> None:

@@ -39,6 +39,7 @@ PROBE = "spark-probe-"
 QUERY = re.compile(
     r"spark-(?P<query>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(?P<run>[0-9a-f]*)-\d*"
 )
+SENTENCE_CHARS_MAX = 1024  # the name comes in the first sentence, and has up to 256
 OTHER = re.compile(
     r"(?:New r|R)eceiver '(?P<name>.*?)' with (?:higher epoch of|a higher epoch)", re.DOTALL
 )
@@ -90,7 +91,7 @@ def task_epoch(base: int, attempt: int, waited_ms: int, rng: Random) -> int:
 
 def other_reader(evicted: ReaderEvicted) -> str:
     """The name of the reader that evicted or excluded this one; "" if the hub does not name it."""
-    match = OTHER.search(evicted.description)
+    match = OTHER.search(evicted.description[:SENTENCE_CHARS_MAX])
     return match["name"] if match else ""
 
 

@@ -9,9 +9,24 @@ from hypothesis import strategies as st
 from pumphouse.errors import OptionError
 from pumphouse.leases.model import Group
 from pumphouse.leases.stores.blob import names
+from pumphouse.leases.stores.blob.names import escaped, unescaped
+from tests.growth import assert_linear
 
 GROUP = Group("House.ServiceBus.Windows.Net", "Sensors", "$Default")
 PREFIX = "house.servicebus.windows.net/sensors/$default/"
+
+
+@pytest.mark.parametrize(
+    ("name", "segment"),
+    [("a.b", "a.b"), (".a..", "%2Ea%2E%2E"), ("...", "%2E%2E%2E"), ("a.\n", "a.%0A")],
+)
+def test_outer_dots_of_a_host_name_are_escaped(name: str, segment: str) -> None:
+    assert escaped(name) == segment
+    assert unescaped(segment) == name
+
+
+def test_a_host_name_is_escaped_in_linear_time() -> None:
+    assert_linear(escaped, lambda size: "a" + "." * size + "a", 5000)
 
 
 def test_names_are_those_of_the_sdks() -> None:

@@ -23,8 +23,6 @@ STAMP, MEMBER = "stamp", "member"  # not used by the SDKs
 KINDS = (OWNERSHIP, CHECKPOINT, STAMP, MEMBER)
 
 _CONTAINER = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
-# URL libraries rewrite a segment of dots, and one that ends in a dot.
-_OUTER_DOTS = re.compile(r"^\.+|\.+$")
 
 
 def checked_container(name: str) -> str:
@@ -89,7 +87,11 @@ def escaped(name: str) -> str:
     """A host's name as one segment of a blob's name. Case is kept."""
     if not name:
         raise OptionError("the name of a host must not be empty: give every host its own name")
-    return _OUTER_DOTS.sub(lambda dots: "%2E" * len(dots[0]), quote(name, safe=""))
+    # URL libraries rewrite a segment of dots, and one that ends in a dot.
+    quoted = quote(name, safe="")
+    rest = quoted.lstrip(".")
+    middle = rest.rstrip(".")
+    return "%2E" * (len(quoted) - len(rest)) + middle + "%2E" * (len(rest) - len(middle))
 
 
 def unescaped(segment: str) -> str:
