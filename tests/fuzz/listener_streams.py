@@ -67,7 +67,8 @@ HEADER_NAMES = (
     b"Content-Length",
 )
 METHODS = ("GET", "GET", "GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH", "x" * 300)
-SIGNED = f"Authorization: {sign_sas('', AccessRule(RULE, KEY), 4_000_000_000)}\r\n".encode()
+SIGNATURE = sign_sas("sb://localhost/", AccessRule(RULE, KEY), 4_000_000_000)
+SIGNED = f"Authorization: {SIGNATURE}\r\n".encode()
 BEARER = f"Authorization: Bearer {PAGE_TOKEN}\r\n".encode()
 
 
