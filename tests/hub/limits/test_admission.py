@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pumphouse.amqp.credit import RESOURCE_LIMIT
 from pumphouse.errors import RemoteProtocolError
 from pumphouse.hub.limits import admission
 from pumphouse.hub.limits.admission import (
+    ANONYMOUS_SHARE,
     DESCRIPTORS,
     DESCRIPTORS_S,
+    FEW_BYTES,
     Admission,
     AdmissionLimits,
     Slot,
@@ -201,3 +207,74 @@ def test_unread_bytes_count_for_all_slots_only() -> None:
     assert (slot.budget.held, admission.total.held) == (2001, 2001)
     slot.release()
     assert (slot.budget.held, admission.total.held) == (0, 0)
+
+
+# -- who is closed if the bytes of all connections exceed their limit ------------------------------
+
+MIB = 1 << 20
+TOTAL = 16 * MIB
+BYTES = st.sampled_from([0, 1000, 300_000, MIB, MIB + 1, 3 * MIB, 7 * MIB])
+# Whether a slot has authenticated, and its bytes: counted, unread, of its transport.
+SLOTS = st.lists(st.tuples(st.booleans(), BYTES, BYTES, BYTES), max_size=30)
+
+
+def loaded(slots: list[tuple[bool, int, int, int]]) -> Recorder:
+    hub = Recorder(connections=100, per_address=100, total=TOTAL)
+    for authenticated, held, unread, fixed in slots:
+        slot = hub.slot("a")
+        if authenticated:
+            slot.set_authenticated()
+        slot.budget.hold(held)
+        slot.budget.hold_unread(unread)
+        slot.hold_fixed(fixed)
+    return hub
+
+
+def bytes_of(slots: Iterable[Slot]) -> int:
+    return sum(slot.budget.held + slot.fixed_bytes for slot in slots)
+
+
+def anonymous(hub: Recorder) -> list[Slot]:
+    return [slot for slot in hub.admission.slots if not slot.authenticated]
+
+
+def test_many_anonymous_connections_do_not_close_an_authenticated_one() -> None:
+    """Each of them holds little, such as the buffers of TLS."""
+    hub = loaded([(True, 3 * MIB, 0, 0), *[(False, 0, 0, 300_000)] * 50])
+    shed = [slot for slot, _ in hub.admission.shed()]
+    assert shed
+    assert not any(slot.authenticated for slot in shed)
+
+
+def test_a_large_authenticated_connection_does_not_close_those_that_log_in() -> None:
+    hub = loaded([*[(False, 0, 0, 300_000)] * 5, (True, 3 * MIB, 0, 0), (True, 13 * MIB, 0, 0)])
+    (shed,) = [slot for slot, _ in hub.admission.shed()]
+    assert shed.authenticated
+
+
+@given(SLOTS)
+def test_an_authenticated_connection_is_closed_only_if_others_are_not_the_cause(
+    slots: list[tuple[bool, int, int, int]],
+) -> None:
+    hub = loaded(slots)
+    while hub.admission.total.held > TOTAL and hub.admission.slots:
+        chosen = hub.admission.to_shed()
+        if chosen.authenticated:
+            held = [slot.budget.held for slot in hub.admission.slots]
+            assert chosen.budget.held == max(held)
+            assert bytes_of(anonymous(hub)) <= TOTAL // ANONYMOUS_SHARE
+            assert chosen.budget.held > FEW_BYTES or not anonymous(hub)
+        hub.admission.shut(chosen, "test")
+    assert hub.admission.total.held == bytes_of(hub.admission.slots) <= TOTAL
+
+
+@given(SLOTS)
+def test_no_more_connections_are_closed_than_needed(
+    slots: list[tuple[bool, int, int, int]],
+) -> None:
+    hub = loaded(slots)
+    total = hub.admission.total.held
+    shed = [held for _, held in hub.admission.shed()]
+    assert hub.admission.total.held == total - sum(shed) <= TOTAL
+    if shed:
+        assert total - sum(shed[:-1]) > TOTAL

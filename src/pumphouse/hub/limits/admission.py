@@ -9,7 +9,8 @@ common budget limits all slots together.
 A client that has not authenticated never keeps another one out: if a limit is reached, the slot
 that has waited longest for authentication is closed in favour of the new one. Only if all slots are
 authenticated, the new connection is refused. If the common budget is exceeded, the slot that holds
-the most bytes is closed or, if none holds many, the one that has waited longest.
+the most bytes is closed or, if none holds many, the one that has waited longest. While those that
+wait hold more than their share of it, only they are closed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from typing import Any
 from pumphouse.amqp.credit import Budget
 
 FEW_BYTES = 1024 * 1024  # a slot that holds no more is not the cause if the budget is exceeded
+# If the slots that wait for authentication hold more than a quarter of the limit together, they are
+# the cause. A client needs a fraction of a second to authenticate, so few of them wait at a time.
+ANONYMOUS_SHARE = 4
 # When the descriptors are used up, the number of connections at that moment is the limit for this
 # time. Otherwise, after one connection is closed, two new ones could be accepted.
 DESCRIPTORS_S = 1.0
@@ -236,10 +240,20 @@ class Admission:
 
     def to_shed(self) -> Slot:
         """The slot that holds most; if that is little, the one that has waited longest."""
-        largest = max(self.slots, key=lambda slot: slot.budget.held)
+        candidates = self._waiting if self.anonymous_hold_much() else self.slots
+        largest = max(candidates, key=lambda slot: slot.budget.held)
         if largest.budget.held > FEW_BYTES:
             return largest
         return next(iter(self._waiting), largest)
+
+    def anonymous_hold_much(self) -> bool:
+        """Whether the slots that wait hold more than their share; then one of them is closed."""
+        left = self.total.limit // ANONYMOUS_SHARE
+        for slot in self._waiting:
+            left -= slot.budget.held + slot.fixed_bytes
+            if left < 0:
+                return True
+        return False
 
     def shut(self, slot: Slot, reason: str) -> None:
         # The slot is released first: its bytes and its place are free at once, but the socket only
