@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from pumphouse.amqp import sasl, states
-from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates
+from pumphouse.amqp.columnar.repeated_transfers import TRANSFER, TransferTemplates
+from pumphouse.amqp.columnar.transfer_shapes import TransferShapes
 from pumphouse.amqp.composites import Composite, decode_performative
 from pumphouse.amqp.credit import RESOURCE_LIMIT, Budget, Limits
 from pumphouse.amqp.events import FRAMES_HANDLED, Closed, Event, Opened
@@ -94,6 +95,7 @@ class Connection:
         # The last transfer with `more` set: its encoded performative, and the decoded one.
         self._more: tuple[bytes, Transfer] | None = None
         self._templates: TransferTemplates | None = None  # kept only if a link takes runs
+        self._shapes = TransferShapes()
         self._events: deque[Event] = deque()
         self._out: list[bytes | bytearray] = []
 
@@ -147,6 +149,7 @@ class Connection:
         self._out.clear()
         self._reader = ByteReader(self.limits.max_frame_size)
         self._more = self._templates = self.authenticate = None
+        self._shapes = TransferShapes()
 
     def flush(self) -> None:
         """Send the pending dispositions of all sessions."""
@@ -372,10 +375,20 @@ class Connection:
         # All frames of a large delivery have the same performative: it is decoded once.
         if self._more and frame.data.startswith(self._more[0], frame.start, frame.end):
             return self._more[1], frame.start + len(self._more[0])
-        performative, payload_start = decode_performative(frame.data, frame.start, frame.end)
+        performative, payload_start = self.decode_new(frame)
         size = payload_start - frame.start
         if isinstance(performative, Transfer) and performative.more and size <= MORE_BYTES_MAX:
             self._more = frame.data[frame.start : payload_start], performative
+        return performative, payload_start
+
+    def decode_new(self, frame: Frame) -> tuple[Composite, int]:
+        """The same for a frame that does not repeat the performative of the one before it."""
+        data, start, end = frame.data, frame.start, frame.end
+        if data.startswith(TRANSFER, start) and (shaped := self._shapes.find(data, start, end)):
+            return shaped
+        performative, payload_start = decode_performative(data, start, end)
+        if isinstance(performative, Transfer):
+            self._shapes.learn(data, start, payload_start, performative)
         return performative, payload_start
 
     def on_connection_frame(self, channel: int, performative: Composite) -> None:
