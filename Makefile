@@ -62,7 +62,7 @@ bench: setup ## run all benchmarks, or only those in BENCH="hub reader"
 fuzz: setup ## run the fuzzers for a bounded time (FUZZ_ARGS=...)
 	@scripts/fuzz $(FUZZ_ARGS)
 
-soak: setup ## kill, suspend and restart real processes while events flow (MINUTES=30 SEED=7 STORE=blob)
+soak: setup ## kill, suspend and restart real processes while events flow (MINUTES=30 SEED=7 STORE=blob, sqlite, postgres or redis)
 	@scripts/npm-ci
 	@scripts/soak
 

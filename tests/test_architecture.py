@@ -28,7 +28,8 @@ MAP = {
     "dashboard": "homes processor leases client telemetry",
 }
 EVERYTHING = " ".join(MAP)
-NOUNS = "errors escapes events clock http_requests logs private_files websocket_transport"
+NOUNS = """errors escapes events clock http_requests logs option_names private_files
+    websocket_transport"""
 MAP |= {
     "__init__": EVERYTHING + " _renamed",
     "cli": EVERYTHING,
@@ -107,7 +108,7 @@ PURE = """telemetry.definitions telemetry.trace_context
     hub.limits.admission hub.limits.turns hub.rates hub.storage.backlog
     hub.changes hub.disk_errors
     hub.storage.records hub.storage.enqueued_times
-    leases.model leases.census leases.strategies
+    option_names leases.model leases.census leases.strategies
     leases.rules leases.fencing leases.stores.limits leases.stores.postgres.schema
     leases.stores.postgres.rows leases.stores.redis.scripts leases.stores.redis.rows
     leases.stores.blob.names leases.stores.blob.rows

@@ -211,6 +211,22 @@ def test_the_options_of_handlers_reach_the_processor(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--interval", "60s", "--lease", "10s"), "--interval must be at most --lease (got 60s"),
+        (("--lease", "10ms"), "--lease must be at least 1s (got 0.01s)"),
+        (("--strategy", "fixed:0"), "a fixed number of partitions must be at least 1 (got 0)"),
+    ],
+)
+def test_times_and_strategies_that_do_not_fit_are_refused(
+    arguments: tuple[str, ...], sentence: str, folder: Path, call: Call
+) -> None:
+    result = call("process", "app_of_a_user:plain", *arguments)
+    assert result.exit_code == 2
+    assert sentence in result.output
+
+
+@pytest.mark.parametrize(
     ("arguments", "interval_s", "is_paced", "limit"),
     [
         ((), 10.0, False, None),

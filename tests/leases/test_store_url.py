@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,24 @@ def test_the_docs_list_every_kind_of_store() -> None:
     for kind in STORE_KINDS.values():
         assert f"`{kind.form}`" in table
         assert kind.form in store_forms()
+
+
+def test_a_blob_lease_url_selects_the_format_and_the_prefix_of_its_blobs() -> None:
+    url = parse_store_url("bloblease://acct/leases?format=java&prefix=app-")
+    assert url.settings == (("format", "java"), ("prefix", "app-"))
+    assert "java" in repr(open_store(url, credential=KEY))
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("formats=java", "no setting 'formats': did you mean format?"),
+        ("sig=abc", "no setting 'sig': it has format, prefix"),
+        ("format=ruby", "must be one of net, java, javascript, python"),
+        ("format=java&format=net", "format of a bloblease: store is given twice"),
+    ],
+)
+def test_an_invalid_setting_of_a_blob_lease_url_is_refused(query: str, message: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(message)) as raised:
+        parse_store_url(f"bloblease://acct/leases?{query}")
+    assert "abc" not in str(raised.value)

@@ -20,6 +20,8 @@ from pumphouse.processor.partition import PartitionClient
 from tests.processor.support.hub_and_store import HubAndStore, until
 from tests.processor.support.virtual_time import run
 
+CONNECTION = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
+
 
 def make_processor(env: HubAndStore, partitions: int, **more: Any) -> FixedPartitionProcessor:
     given: dict[str, Any] = {"store": env.store, "clock": env.clock} | more
@@ -316,14 +318,14 @@ def test_a_partition_without_a_checkpoint_starts_at_the_start_position() -> None
 def test_options_and_keywords_are_combined() -> None:
     options = FixedPartitionOptions(lease_s=30, renew_s=10)
     processor = FixedPartitionProcessor(
-        "x", partitions=2, store=MemoryStore(), options=options, max_batch_size=7
+        CONNECTION, partitions=2, store=MemoryStore(), options=options, max_batch_size=7
     )
     engine = processor._engine.options
     assert (engine.lease_s, engine.renew_s, engine.batch_events_max) == (30, 10, 7)
     with pytest.raises(OptionError, match="partitions must be at least 1"):
-        FixedPartitionProcessor("x", partitions=0, store=MemoryStore())
-    with pytest.raises(TypeError, match="batch_size"):
-        FixedPartitionProcessor("x", partitions=1, store=MemoryStore(), batch_size=7)  # type: ignore[call-arg]
+        FixedPartitionProcessor(CONNECTION, partitions=0, store=MemoryStore())
+    with pytest.raises(OptionError, match="batch_size"):
+        FixedPartitionProcessor(CONNECTION, partitions=1, store=MemoryStore(), batch_size=7)  # type: ignore[call-arg]
 
 
 def test_without_a_batch_handler_no_event_is_read(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,9 @@ from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError, PermanentFailure
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.fixed import FixedPartitionProcessor
+from pumphouse.processor.options import FixedPartitionOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.support.hub_and_store import HUB, HubAndStore, until
 from tests.processor.support.virtual_time import run
@@ -168,3 +170,42 @@ def test_an_error_names_the_keyword_that_replaces_a_variable(
     environ = environment(CONNECTION, tmp_path / "leases.db") | BLOBS
     with pytest.raises(OptionError, match=why):
         FixedPartitionProcessor.from_env(environ=environ, **keywords)
+
+
+def test_a_fixed_processor_takes_the_variables_of_the_other_apis() -> None:
+    environ = {
+        "EVENT_HUB_CONN_STR": CONNECTION,
+        "PUMPHOUSE_GROUP": "audit",
+        "PUMPHOUSE_HOST": "vm-1",
+        "PUMPHOUSE_STORE": "memory:",
+        "ASSIGN_TO_X_PARTITIONS": "2",
+    }
+    processor = FixedPartitionProcessor.from_env(environ=environ)
+    assert (processor.engine._group_name, processor.host) == ("audit", "vm-1")
+    assert isinstance(processor.engine.store, MemoryStore)
+    store = MemoryStore()
+    processor = FixedPartitionProcessor.from_env(
+        environ=environ,
+        store=store,
+        group="readers",
+        host="vm-2",
+        partitions=3,
+        options=FixedPartitionOptions(lease_s=90),
+    )
+    assert processor.engine.store is store
+    assert (processor.engine._group_name, processor.host) == ("readers", "vm-2")
+    assert processor.engine.options.lease_s == 90
+
+
+@pytest.mark.parametrize(
+    ("connection", "why"),
+    [
+        ("Endpoint=sb://h/", "^INBOUND_EVENTHUB_CONNSTRING: .*connection string"),
+        (CONNECTION.replace(";EntityPath=eh", ""), "^INBOUND_EVENTHUB_CONNSTRING: .*EntityPath"),
+    ],
+)
+def test_an_invalid_connection_string_is_refused_by_the_name_of_its_variable(
+    connection: str, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=why):
+        FixedPartitionProcessor.from_env(environ=environment(connection, tmp_path / "leases.db"))

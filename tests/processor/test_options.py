@@ -29,7 +29,7 @@ from pumphouse.processor.processor import Processor, coroutine_of
 STORAGE = (
     "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=YQ==;BlobEndpoint=http://127.0.0.1:1/a"
 )
-HUB_CONNECTION = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
+HUB = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_invalid_start_positions_of_partitions_are_refused() -> None:
 @pytest.mark.parametrize(
     "create",
     [
-        lambda store: Processor("x", store=store),
-        lambda store: EventProcessorHost("vm", "x", store=store),
-        lambda store: FixedPartitionProcessor("x", partitions=1, store=store),
+        lambda store: Processor(HUB, store=store),
+        lambda store: EventProcessorHost("vm", HUB, store=store),
+        lambda store: FixedPartitionProcessor(HUB, partitions=1, store=store),
     ],
 )
 async def test_a_value_that_is_not_a_store_is_refused(
@@ -182,32 +182,32 @@ STORE = MemoryStore()
 
 
 def new_fixed(**given: Any) -> FixedPartitionProcessor:
-    return FixedPartitionProcessor("x", partitions=1, store=STORE, **given)
+    return FixedPartitionProcessor(HUB, partitions=1, store=STORE, **given)
 
 
 @pytest.mark.parametrize(
     ("create", "sentence"),
     [
-        (lambda: Processor("x", "", store=STORE), "group must be a name (got '')"),
+        (lambda: Processor(HUB, "", store=STORE), "group must be a name (got '')"),
         (lambda: new_fixed(group=None), "group must be a name (got None)"),
         (
-            lambda: EventProcessorHost("vm", "x", "", store=STORE),
+            lambda: EventProcessorHost("vm", HUB, "", store=STORE),
             "consumer_group must be a name (got '')",
         ),
         (
-            lambda: Processor("x", store=STORE, host=cast(Any, b"vm")),
+            lambda: Processor(HUB, store=STORE, host=cast(Any, b"vm")),
             "host must be a name (got b'vm')",
         ),
         (lambda: new_fixed(host=3), "host must be a name (got 3)"),
         *(
             (
-                lambda name=name: Processor("x", store=STORE, host=name),
+                lambda name=name: Processor(HUB, store=STORE, host=name),
                 "host must have at most 256 printable characters (got '",
             )
             for name in ("a\nb", "\x1b[31m", "a\ud800", "x" * 257)
         ),
         (
-            lambda: EventProcessorHost("vm", "x", "g\n", store=STORE),
+            lambda: EventProcessorHost("vm", HUB, "g\n", store=STORE),
             r"consumer_group must have at most 256 printable characters (got 'g\n')",
         ),
         (
@@ -215,7 +215,7 @@ def new_fixed(**given: Any) -> FixedPartitionProcessor:
             "host_name must be a name (got b'v",
         ),
         (
-            lambda: Processor("x", store=STORE, options=cast(Any, {"lease_s": 60})),
+            lambda: Processor(HUB, store=STORE, options=cast(Any, {"lease_s": 60})),
             "options must be a ProcessorOptions, such as ProcessorOptions(lease_s=60) (got {'lease",
         ),
         (
@@ -232,7 +232,7 @@ async def test_names_and_options_are_checked_when_they_are_given(
 
 
 async def test_the_options_of_a_host_are_checked_when_it_registers() -> None:
-    host = EventProcessorHost("vm", "x", store=STORE)
+    host = EventProcessorHost("vm", HUB, store=STORE)
     wrong: Any = {"max_batch_size": 5}
     with pytest.raises(OptionError, match="options must be a EventProcessorOptions, such as"):
         await host.start(lambda context, event: None, None, wrong)
@@ -242,7 +242,7 @@ async def test_the_options_of_a_host_are_checked_when_it_registers() -> None:
 
 
 async def test_a_host_is_not_started_without_a_function() -> None:
-    host = EventProcessorHost("vm", "x", store=MemoryStore())
+    host = EventProcessorHost("vm", HUB, store=MemoryStore())
     missing: Any = None
     with pytest.raises(OptionError, match=r"on_message must be a function \(got None\)"):
         await host.start(missing)
@@ -255,7 +255,7 @@ async def test_a_host_is_not_started_without_a_function() -> None:
     "name", ["on_batch", "on_assigned", "on_renewed", "on_released", "on_error"]
 )
 async def test_a_function_that_cannot_be_called_is_refused(name: str) -> None:
-    processor = FixedPartitionProcessor("x", partitions=1, store=MemoryStore())
+    processor = FixedPartitionProcessor(HUB, partitions=1, store=MemoryStore())
 
     def three(one: Any, two: Any, three: Any) -> None: ...
 
@@ -276,7 +276,7 @@ async def test_a_function_that_cannot_be_called_is_refused(name: str) -> None:
 )
 async def test_on_error_of_a_host_is_checked_when_it_is_given(on_error: Any, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
-        EventProcessorHost("vm", "x", store=MemoryStore(), on_error=on_error)
+        EventProcessorHost("vm", HUB, store=MemoryStore(), on_error=on_error)
 
 
 @pytest.mark.parametrize(
@@ -336,14 +336,16 @@ async def test_a_hub_that_cannot_be_connected_is_refused(create: Callable[[Any],
             create(wrong)
     with pytest.raises(OptionError, match=r"connect is called as connect\(.*\), which .*<lambda>"):
         create(lambda one, two: None)
+    with pytest.raises(OptionError, match=r"^connect: .*connection string"):
+        create("Endpoint=sb://h/;SharedAccessKeyName=n")
 
 
 @pytest.mark.parametrize(
     "create",
     [
-        lambda letters: EventProcessorHost("vm", "x", store=STORE, dead_letters=letters),
+        lambda letters: EventProcessorHost("vm", HUB, store=STORE, dead_letters=letters),
         lambda letters: new_fixed(dead_letters=letters),
-        lambda letters: Processor("x", store=STORE).run(handler=print, dead_letters=letters),
+        lambda letters: Processor(HUB, store=STORE).run(handler=print, dead_letters=letters),
     ],
 )
 @pytest.mark.parametrize(
@@ -367,13 +369,13 @@ async def test_a_strategy_is_checked_when_it_is_given() -> None:
     for wrong, sentence in ((5, r"\(got 5\): use one of steady, "), ("stable", "unknown strategy")):
         given: Any = wrong
         with pytest.raises(OptionError, match=sentence):
-            Processor("x", store=STORE, strategy=given)
+            Processor(HUB, store=STORE, strategy=given)
         with pytest.raises(OptionError, match=sentence):
-            EventProcessorHost("vm", "x", store=STORE, strategy=given)
+            EventProcessorHost("vm", HUB, store=STORE, strategy=given)
 
 
 async def test_functions_of_a_group_are_checked_when_they_are_given() -> None:
-    group = ProcessorGroup("x", store=STORE)
+    group = ProcessorGroup(HUB, store=STORE)
     wrong: Any = lambda: None  # noqa: E731
     with pytest.raises(OptionError, match=r"serve is called as serve\(partition\), which "):
         group.pull("orders", wrong)
@@ -384,18 +386,18 @@ async def test_functions_of_a_group_are_checked_when_they_are_given() -> None:
 
 
 async def test_serve_must_take_a_partition_and_be_a_coroutine_function() -> None:
-    processor = Processor("x", store=MemoryStore())
+    processor = Processor(HUB, store=MemoryStore())
     without_argument: Any = lambda: None  # noqa: E731
     with pytest.raises(OptionError, match=r"serve is called as serve\(partition\), which"):
         await processor.run(without_argument)
     with pytest.raises(OptionError, match="define it with `async def`"):
         coroutine_of(None)
     with pytest.raises(OptionError, match=r"on_error is called as on_error\(partition, error\)"):
-        Processor("x", store=MemoryStore(), on_error=without_argument)
+        Processor(HUB, store=MemoryStore(), on_error=without_argument)
 
 
 async def test_a_lease_of_a_replaced_manager_is_refused_by_the_name_of_the_option() -> None:
-    host = EventProcessorHost.from_connection_string("vm", STORAGE, "leases", HUB_CONNECTION)
+    host = EventProcessorHost.from_connection_string("vm", STORAGE, "leases", HUB)
     host.partition_manager_options = PartitionManagerOptions(90, 30)
     with pytest.raises(OptionError, match="lease_duration_s must be 15 to 60"):
         await host.start(lambda context, event: None)
@@ -419,7 +421,7 @@ async def test_a_lease_of_a_replaced_manager_is_refused_by_the_name_of_the_optio
         (lambda: EventProcessorOptions(stop_s=-1), "stop_s must be above 0"),
         (lambda: FixedPartitionOptions(max_batch_size=0), "max_batch_size must be at least 1"),
         (lambda: FixedPartitionOptions(renew_s=0), "renew_s must be above 0"),
-        (lambda: EventProcessorHost("", "x", store=MemoryStore()), "host_name is empty"),
+        (lambda: EventProcessorHost("", HUB, store=MemoryStore()), "host_name is empty"),
     ],
 )
 def test_invalid_host_options_are_refused(invalid: Callable[[], object], reason: str) -> None:

@@ -82,6 +82,22 @@ class SqliteFile:
             db.close()
 
 
+class ServerStore:
+    """PostgreSQL or Redis; an outage ends the server, and starts it again with its data."""
+
+    def __init__(self, url: str, stop: Callable[[], None], restart: Callable[[], None]) -> None:
+        self.url, self._stop, self._restart = url, stop, restart
+        self.options: dict[str, Any] = {}
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        self._stop()
+        try:
+            yield
+        finally:
+            self._restart()
+
+
 @contextmanager
 def suspended(process: subprocess.Popen[Any]) -> Iterator[None]:
     """Suspend a process, and continue it at the end."""

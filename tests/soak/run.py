@@ -1,6 +1,6 @@
 """A soak: real processes are killed, suspended and restarted while events flow; then checked.
 
-    python -m tests.soak.run --minutes 30 --seed 7 [--store sqlite] [--hosts 5] [--partitions 16]
+    python -m tests.soak.run --minutes 30 --seed 7 [--store postgres] [--hosts 5] [--partitions 16]
                              [--apis pull class functions | --apis fixed]
 
 The seed determines the faults; their timing depends on the machine, so two runs of a seed are not
@@ -30,14 +30,17 @@ from pumphouse.client.factory import open_client
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
+from tests.postgres.server import PostgresServer
+from tests.redis.server import RedisServer
 from tests.soak import script
-from tests.soak.fleet import AzuriteStore, Fleet, SqliteFile, Store, suspended
+from tests.soak.fleet import AzuriteStore, Fleet, ServerStore, SqliteFile, Store, suspended
 from tests.soak.host import CLASS, FIXED, FUNCTIONS, LEASE_S, PULL
 from tests.soak.script import Step
 from tests.soak.verify import Evidence, Verdict, verify
 
 HOSTS, PARTITIONS = 5, 16
 APIS = (PULL, CLASS, FUNCTIONS)  # in turn; fixed hosts do not share with others
+STORES = ("blob", "sqlite", "postgres", "redis")
 HOSTS_MIN = 2  # never fewer than these
 TAKES_ONE = ("kill", "leave")
 RECEIVE_S = 30.0
@@ -190,9 +193,15 @@ async def read_log(client: HubClient, partition: str, end: int) -> list[bytes]:
 def store_of(kind: str, folder: Path) -> Iterator[Store]:
     if kind == "sqlite":
         yield SqliteFile(folder / "leases.db")
-        return
-    with Azurite() as azurite:
-        yield AzuriteStore(azurite)
+    elif kind == "postgres":
+        with PostgresServer(fsync="on") as database:
+            yield ServerStore(database.shared(), database.stop, database.restart)
+    elif kind == "redis":
+        with RedisServer() as server:
+            yield ServerStore(server.url(), server.stop, server.start)
+    else:
+        with Azurite() as azurite:
+            yield AzuriteStore(azurite)
 
 
 def soak(
@@ -225,7 +234,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.run")
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--store", choices=["blob", "sqlite"], default="blob")
+    parser.add_argument("--store", choices=STORES, default="blob")
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--partitions", type=int, default=PARTITIONS)
     parser.add_argument("--apis", nargs="+", choices=[*APIS, FIXED], default=list(APIS))

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pumphouse.processor.options import CheckpointPolicy, ProcessorOptions
 
 RENEWALS_PER_LEASE = 3
+LEASE_S_MIN = 1.0
 REPORT_EVERY_S = 5.0
 
 
@@ -212,6 +213,7 @@ def process(
     if dead_letter:
         check_dead_letter_file(Path(dead_letter))
     chosen = paced_strategy(strategy)
+    check_times(interval, lease_s)
     options = ProcessorOptions(
         interval_s=interval or default_interval_s(chosen, lease_s),
         max_partitions=max_partitions,
@@ -255,6 +257,17 @@ class ProcessSettings:
     host: str
     options: ProcessorOptions
     ca_file: str | None = None
+
+
+def check_times(interval_s: float | None, lease_s: float) -> None:
+    """OptionError if leases expire faster than this host can follow."""
+    if lease_s < LEASE_S_MIN:
+        raise OptionError(f"--lease must be at least {LEASE_S_MIN:g}s (got {lease_s:g}s)")
+    if interval_s is not None and interval_s > lease_s:
+        raise OptionError(
+            f"--interval must be at most --lease (got {interval_s:g}s and {lease_s:g}s): a host "
+            "that looks more rarely leaves the partitions of a dead host without an owner"
+        )
 
 
 def paced_strategy(text: str) -> Strategy:

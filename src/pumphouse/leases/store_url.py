@@ -8,7 +8,9 @@
     postgres://USER@HOST/DATABASE        a PostgreSQL database; postgresql:// too
     redis://HOST:PORT/DB                 a Redis server; rediss:// with TLS
     blob://ACCOUNT/CONTAINER             Azure Storage, in the format of the official SDKs
-    bloblease://ACCOUNT/CONTAINER        Azure Storage, in the format of the Event Processor Host
+    bloblease://ACCOUNT/CONTAINER        Azure Storage, in the format of the Event Processor Host;
+                                         ?format=java selects the format, and ?prefix=PREFIX is
+                                         before the names of its blobs
     a storage connection string          blob, unless it begins with `bloblease:`; its container is
                                          a separate argument, or in it as `;Container=NAME`
 
@@ -23,13 +25,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 from warnings import warn
 
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.leases.stores.blob_lease.formats import FORMATS
+from pumphouse.option_names import unknown_name
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>.*)", re.DOTALL)
 _SETTING = re.compile(
@@ -37,6 +42,7 @@ _SETTING = re.compile(
     re.IGNORECASE,
 )
 _CONTAINER = re.compile(r"(^|;)\s*Container(Name)?\s*=\s*(?P<name>[^;]*)", re.IGNORECASE)
+BLOB_LEASE_SETTINGS = ("format", "prefix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ class StoreUrl:
     account_url: str = ""
     container: str = ""
     connection_string: str = field(default="", repr=False)  # with secrets; a database URL too
+    settings: tuple[tuple[str, str], ...] = ()  # options of the store, in the URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,29 @@ def _parse_blob(scheme: str, rest: str) -> StoreUrl | None:
     return StoreUrl(scheme, account_url=f"https://{host}", container=container)
 
 
+def _parse_blob_lease(scheme: str, rest: str) -> StoreUrl | None:
+    location, _, query = rest.partition("?")
+    if (url := _parse_blob(scheme, location)) is None:
+        return None
+    return replace(url, settings=_parse_settings(query))
+
+
+def _parse_settings(query: str) -> tuple[tuple[str, str], ...]:
+    """The settings of a bloblease URL. Errors show no values, which may be secret."""
+    settings: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in BLOB_LEASE_SETTINGS:
+            raise OptionError(
+                f"a bloblease: store has no setting {unknown_name(name, BLOB_LEASE_SETTINGS)}"
+            )
+        if name in settings:
+            raise OptionError(f"the setting {name} of a bloblease: store is given twice: give one")
+        settings[name] = value
+    if settings.get("format", FORMATS[0]) not in FORMATS:
+        raise OptionError(f"the format of a bloblease: store must be one of {', '.join(FORMATS)}")
+    return tuple(settings.items())
+
+
 def _from_connection_string(text: str, container: str) -> StoreUrl:
     scheme, _, rest = text.partition(":")
     kind = "blob"
@@ -230,7 +260,7 @@ def _open_blob(url: StoreUrl, credential: Any, options: dict[str, Any]) -> Check
 def _open_blob_lease(url: StoreUrl, credential: Any, options: dict[str, Any]) -> CheckpointStore:
     from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
-    return BlobLeaseStore(**_account(url, credential), **options)
+    return BlobLeaseStore(**_account(url, credential), **{**dict(url.settings), **options})
 
 
 def _account(url: StoreUrl, credential: Any) -> dict[str, Any]:
@@ -263,6 +293,6 @@ STORE_KINDS = {
     "redis": StoreKind("redis://HOST:PORT/DB", _parse_redis, _open_redis),
     "blob": StoreKind("blob://ACCOUNT/CONTAINER", _parse_blob, _open_blob, in_azure_storage=True),
     "bloblease": StoreKind(
-        "bloblease://ACCOUNT/CONTAINER", _parse_blob, _open_blob_lease, in_azure_storage=True
+        "bloblease://ACCOUNT/CONTAINER", _parse_blob_lease, _open_blob_lease, in_azure_storage=True
     ),
 }

@@ -20,18 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from pumphouse.client.base import DEFAULT_GROUP
 from pumphouse.clock import Clock
-from pumphouse.errors import OptionError
 from pumphouse.events import EARLIEST, Event, Position
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import fixed
+from pumphouse.option_names import named_options
 from pumphouse.processor import reporting
 from pumphouse.processor.checks.parts import check_connect, check_dead_letters, check_store
 from pumphouse.processor.checks.values import (
@@ -44,6 +43,15 @@ from pumphouse.processor.dead_letters import DeadLetters
 from pumphouse.processor.engine import Connect, Engine
 from pumphouse.processor.handlers import Handling
 from pumphouse.processor.handling.threads import CallbackThreads, DaemonThreads, call_user_code
+from pumphouse.processor.hosting.fixed_environment import (
+    OF_HUB,
+    SETTINGS,
+    name_of,
+    read_hub,
+    read_integer,
+    read_options,
+    read_store,
+)
 from pumphouse.processor.options import (
     FixedPartitionOptions,
     FixedPartitionSettings,
@@ -70,6 +78,7 @@ CHANGES = {
 OWNERSHIP, ERRORS = "ownership callbacks", "error callbacks"
 
 
+@named_options(FixedPartitionSettings.__annotations__)
 class FixedPartitionProcessor:
     """Claims `partitions` partitions and keeps them.
 
@@ -93,7 +102,7 @@ class FixedPartitionProcessor:
         **settings: Unpack[FixedPartitionSettings],
     ) -> None:
         check_whole("partitions", partitions, 1)
-        check_connect("connect", connect)
+        check_connect("connect", connect, has_hub=True)
         check_store(store)
         check_dead_letters(dead_letters)
         check_name("group", group)
@@ -145,27 +154,29 @@ class FixedPartitionProcessor:
         environ: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Self:
-        """A processor from the environment variables STORAGE_CONNSTRING, STORAGE_CONTAINER_NAME,
-        INBOUND_EVENTHUB_CONNSTRING, INBOUND_EVENTHUB_CONSUMER_GROUP,
-        INBOUND_EVENTHUB_MAX_BATCH_SIZE, ASSIGN_TO_X_PARTITIONS, LEASE_FOR_X_SEC and
-        RENEW_EVERY_X_SEC. Without a storage account, PUMPHOUSE_STORE may name another store. An
-        option that is also given as a keyword, such as `lease_s=30`, has the value of the keyword.
+        """A processor from environment variables.
+
+        They are those of `Processor.from_env`, ASSIGN_TO_X_PARTITIONS, LEASE_FOR_X_SEC,
+        RENEW_EVERY_X_SEC and INBOUND_EVENTHUB_MAX_BATCH_SIZE. If they are set, these have
+        precedence: INBOUND_EVENTHUB_CONNSTRING, INBOUND_EVENTHUB_CONSUMER_GROUP, and
+        STORAGE_CONNSTRING with STORAGE_CONTAINER_NAME. `more` are arguments of the processor and
+        fields of its options, such as `lease_s=30`; they take precedence over all variables.
         """
         variables = os.environ if environ is None else environ
         settings = {name: more.pop(name) for name in SETTINGS & more.keys()}
-        options = read_options(
-            variables, start=start, should_checkpoint=should_checkpoint, **settings
-        )
-        partitions = read_integer(variables, "ASSIGN_TO_X_PARTITIONS", None)
-        check_whole("ASSIGN_TO_X_PARTITIONS", partitions, 1)
-        return cls(
-            read_text(variables, "INBOUND_EVENTHUB_CONNSTRING"),
-            variables.get("INBOUND_EVENTHUB_CONSUMER_GROUP") or DEFAULT_GROUP,
-            partitions=partitions,
-            store=read_store(variables, options.lease_s, name_of("lease_s", settings)),
-            options=options,
-            **more,
-        )
+        if (options := more.pop("options", None)) is None:
+            settings |= {"start": start, "should_checkpoint": should_checkpoint}
+            options = read_options(variables, **settings)
+        else:
+            check_options("options", options, FixedPartitionOptions, "lease_s=60")
+            options = replace(options, **settings)
+        if "partitions" not in more:
+            more["partitions"] = read_integer(variables, "ASSIGN_TO_X_PARTITIONS", None)
+            check_whole("ASSIGN_TO_X_PARTITIONS", more["partitions"], 1)
+        connect, group, host = read_hub(variables)
+        if "store" not in more:
+            more["store"] = read_store(variables, options.lease_s, name_of("lease_s", settings))
+        return cls(**{"connect": connect, "group": group, "host": host, "options": options} | more)
 
     @classmethod
     def get_or_create(
@@ -181,10 +192,7 @@ class FixedPartitionProcessor:
         The first call creates it. A call after it has stopped or failed creates a new one.
         """
         variables = os.environ if environ is None else environ
-        key = (
-            variables.get("INBOUND_EVENTHUB_CONNSTRING", ""),
-            variables.get("INBOUND_EVENTHUB_CONSUMER_GROUP", ""),
-        )
+        key = tuple(variables.get(name, "") for name in OF_HUB)
         if key not in cls._made or cls._made[key].stopped:
             cls._made[key] = cls.from_env(start, should_checkpoint, environ=environ, **more)
         return cls._made[key]
@@ -308,82 +316,3 @@ class FixedPartitionProcessor:
     ) -> None:
         for handler in handlers:
             await self._callbacks.call(lane, handler, *args)
-
-
-# -- the environment ------------------------------------------------------------------------------
-
-
-SETTINGS = frozenset(FixedPartitionSettings.__annotations__)
-VARIABLES = {
-    "max_batch_size": "INBOUND_EVENTHUB_MAX_BATCH_SIZE",
-    "lease_s": "LEASE_FOR_X_SEC",
-    "renew_s": "RENEW_EVERY_X_SEC",
-}
-
-
-def read_options(variables: Mapping[str, str], **settings: Any) -> FixedPartitionOptions:
-    """The options: from the variables, except for those that are given as keywords."""
-    default = FixedPartitionOptions()
-    read = {
-        "max_batch_size": read_integer(
-            variables, VARIABLES["max_batch_size"], default.max_batch_size
-        ),
-        "lease_s": read_seconds(variables, VARIABLES["lease_s"], default.lease_s),
-        "renew_s": read_seconds(variables, VARIABLES["renew_s"], default.renew_s),
-    }
-    try:
-        return FixedPartitionOptions(**{**read, **settings})
-    except OptionError as error:
-        raise OptionError(with_variables(str(error), settings)) from None
-
-
-def name_of(option: str, settings: Container[str]) -> str:
-    """The name under which the user has given an option: the keyword or the variable."""
-    return option if option in settings else VARIABLES[option]
-
-
-def with_variables(text: str, settings: Container[str]) -> str:
-    """The text of an error with the names under which the user has given the options."""
-    for option in VARIABLES:
-        text = re.sub(rf"\b{option}\b", name_of(option, settings), text)
-    return text
-
-
-def read_text(variables: Mapping[str, str], name: str) -> str:
-    if not variables.get(name):
-        raise OptionError(f"the environment variable {name} is not set")
-    return variables[name]
-
-
-def read_seconds(variables: Mapping[str, str], name: str, default: float) -> float:
-    text = variables.get(name)
-    if not text:
-        return default
-    try:
-        return float(text)
-    except ValueError:
-        raise OptionError(f"{name} is {text!r}; it must be a number of seconds") from None
-
-
-def read_integer(variables: Mapping[str, str], name: str, default: int | None) -> int:
-    if not variables.get(name) and default is not None:
-        return default
-    text = read_text(variables, name)
-    if not text.strip().isdecimal():
-        raise OptionError(f"{name} is {text!r}; it must be a whole number")
-    return int(text)
-
-
-def read_store(variables: Mapping[str, str], lease_s: float, name: str) -> CheckpointStore:
-    if not variables.get("STORAGE_CONNSTRING") and variables.get("PUMPHOUSE_STORE"):
-        from pumphouse.leases.store_url import open_store_of_host
-
-        return open_store_of_host(variables["PUMPHOUSE_STORE"], lease_s, name)
-    from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore, whole_lease_s
-
-    whole_lease_s(lease_s, name)
-    return BlobLeaseStore.from_connection_string(
-        read_text(variables, "STORAGE_CONNSTRING"),
-        read_text(variables, "STORAGE_CONTAINER_NAME"),
-        lease_s=lease_s,
-    )

@@ -34,6 +34,7 @@ from pumphouse.errors import OptionError, OwnershipLost
 from pumphouse.events import Event
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy, choose_strategy
+from pumphouse.option_names import named_options
 from pumphouse.processor.checks.callbacks import (
     OnErrorOfHost,
     check_error_callback,
@@ -74,6 +75,7 @@ from pumphouse.processor.options import (
 from pumphouse.processor.partition import PartitionClient
 
 if TYPE_CHECKING:
+    from pumphouse.leases.stores.blob_lease.formats import Format
     from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore
 
 __all__ = ["CloseReason", "EventProcessor", "EventProcessorHost", "PartitionContext"]
@@ -82,6 +84,7 @@ PROCESS_ERROR, ON_EXCEPTION, ON_ERROR = "process_error", "on_exception", "on_err
 POISON_REPORTED_S = 1.0  # how long `close` waits for `process_error`, which may hang
 
 
+@named_options()
 class EventProcessorHost:
     """One host of many that share the partitions of a hub."""
 
@@ -103,7 +106,7 @@ class EventProcessorHost:
             raise OptionError("host_name is empty: use EventProcessorHost.create_host_name()")
         check_name("host_name", host_name)
         check_name("consumer_group", consumer_group)
-        check_connect("connect", connect)
+        check_connect("connect", connect, has_hub=True)
         check_store(store)
         choose_strategy(strategy, None)
         check_dead_letters(dead_letters)
@@ -144,10 +147,15 @@ class EventProcessorHost:
         event_hub_path: str = "",
         consumer_group: str = DEFAULT_GROUP,
         storage_blob_prefix: str = "",
+        format: Format | None = None,
         partition_manager_options: PartitionManagerOptions | None = None,
         **more: Any,
     ) -> Self:
-        """A host with leases and checkpoints in Blob Storage, as in the Event Processor Host."""
+        """A host with leases and checkpoints in Blob Storage, as in the Event Processor Host.
+
+        `format` is that of the blobs: "net", "java", "javascript" or "python". Without it the
+        format that the container has is used.
+        """
         from pumphouse.leases.stores.blob_lease.store import BlobLeaseStore, whole_lease_s
 
         manager = partition_manager_options or PartitionManagerOptions()
@@ -156,6 +164,7 @@ class EventProcessorHost:
             storage_connection_string,
             storage_container_name,
             prefix=storage_blob_prefix,
+            format=format,
             lease_s=manager.lease_duration_s,
         )
         host = cls(

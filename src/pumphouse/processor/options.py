@@ -15,6 +15,7 @@ from typing import TypedDict
 from pumphouse.client.base import PREFETCH, PREFETCH_BYTES_MAX
 from pumphouse.errors import EventsExpired, OptionError
 from pumphouse.events import EARLIEST, Position
+from pumphouse.option_names import named_options
 from pumphouse.processor.checks.values import (
     check_choice,
     check_flag,
@@ -27,7 +28,7 @@ from pumphouse.processor.checks.values import (
     check_type,
     check_whole,
 )
-from pumphouse.processor.handling.key_order import AHEAD_EVENTS_MAX, Concurrency, KeyOrder
+from pumphouse.processor.handling.key_order import Concurrency, KeyOrder, as_concurrency
 
 Starts = Mapping[str, Position] | Callable[[str], Position]
 NO_STARTS: Mapping[str, Position] = MappingProxyType({})
@@ -81,18 +82,11 @@ def _check_shared(
         )
 
 
-def as_concurrency(value: int | Concurrency) -> Concurrency:
-    """The option as the user may write it: a number of handlers, or all settings."""
-    if isinstance(value, Concurrency):
-        return value
-    check_whole("concurrency", value, 1)
-    return Concurrency(value, ahead_events_max=max(value, AHEAD_EVENTS_MAX))
-
-
 def _check_checkpoints(policy: CheckpointPolicy) -> None:
     check_type("checkpoints", policy, CheckpointPolicy, "CheckpointPolicy(every_events=100)")
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class PoisonPolicy:
     """What happens to an event on which the handler raises.
@@ -120,6 +114,7 @@ class PoisonPolicy:
         check_choice("then", self.then, POISON_ENDS)
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
     """When a checkpoint is written automatically; never, if no field is given.
@@ -140,6 +135,7 @@ class CheckpointPolicy:
         return self.every_events is not None or self.every_s is not None
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class ProcessorOptions:
     """All options of the engine. Times are in seconds; the defaults suit most fleets."""
@@ -261,6 +257,7 @@ class ExceptionReceived:
     exception: Exception
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class EventProcessorOptions:
     """How events are delivered to an event processor, as in the Event Processor Host."""
@@ -305,6 +302,7 @@ class EventProcessorOptions:
             )
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class PartitionManagerOptions:
     """How an EventProcessorHost keeps leases."""
@@ -362,6 +360,7 @@ def host_engine_options(
 ASSIGN_EVERY_S = 1.25
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class FixedPartitionOptions:
     """How a FixedPartitionProcessor reads, checkpoints and keeps its leases."""

@@ -32,6 +32,7 @@ from pumphouse.clock import Clock
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.strategies import Strategy
+from pumphouse.option_names import named_options
 from pumphouse.processor.checks.parts import check_connect, check_dead_letters, check_store
 from pumphouse.processor.checks.values import check_function, check_name, check_options
 from pumphouse.processor.dead_letters import DeadLetters
@@ -50,6 +51,7 @@ ON_ERROR = "on_error"
 OFFERED_MAX = 2000  # no hub has more partitions, so `put` never waits
 
 
+@named_options()
 class Processor:
     """A host that shares the partitions of a hub with others. Your code iterates over them."""
 
@@ -66,7 +68,7 @@ class Processor:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        check_connect("connect", connect)
+        check_connect("connect", connect, has_hub=True)
         check_store(store)
         check_name("group", group)
         check_name("host", host or "host")

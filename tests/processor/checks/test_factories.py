@@ -84,7 +84,11 @@ async def coroutine(context: object) -> Static:
 )
 def test_a_class_without_a_method_is_refused(factory: Any, reason: str) -> None:
     async def scenario() -> None:
-        host = EventProcessorHost("a", "Endpoint=sb://unused", store=MemoryStore())
+        host = EventProcessorHost(
+            "a",
+            "Endpoint=sb://unused/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh",
+            store=MemoryStore(),
+        )
         with pytest.raises(OptionError, match=reason):
             await host.register(factory)
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import inspect
 
-from pumphouse.client.base import ConnectionString
+from pumphouse.client.base import ConnectionString, read_connection_string
 from pumphouse.errors import OptionError
 from pumphouse.processor.checks.values import check_plain_function
 
 
-def check_connect(name: str, value: object, *arguments: str) -> None:
-    """A connection string, or a plain function of these arguments that returns a client."""
+def check_connect(name: str, value: object, *arguments: str, has_hub: bool = False) -> None:
+    """A connection string, or a plain function of these arguments that returns a client.
+
+    With `has_hub`, the connection string must name the hub.
+    """
     if isinstance(value, str | ConnectionString):
+        check_address(name, value, has_hub)
         return
     if not callable(value):
         raise OptionError(
@@ -25,6 +29,18 @@ def check_connect(name: str, value: object, *arguments: str) -> None:
             f"(got {kind_of(value)})"
         )
     check_plain_function(name, value, *arguments)
+
+
+def check_address(name: str, value: str | ConnectionString, has_hub: bool) -> None:
+    try:
+        address = read_connection_string(value)
+    except OptionError as error:
+        raise OptionError(f"{name}: {error}") from None
+    if has_hub and not address.hub:
+        raise OptionError(
+            f"{name}: the connection string names no hub: add ;EntityPath=HUB, or use "
+            "read_connection_string(TEXT, HUB)"
+        )
 
 
 def check_store(value: object) -> None:

@@ -20,6 +20,7 @@ from heapq import heappop, heappush, merge
 from operator import attrgetter
 
 from pumphouse.events import Event
+from pumphouse.option_names import named_options
 from pumphouse.processor.checks.values import check_choice, check_whole
 from pumphouse.processor.handling.call_size import CallSize
 
@@ -28,6 +29,7 @@ AHEAD_EVENTS_MAX = 1000
 BODY: Callable[[Event], bytes] = attrgetter("body")
 
 
+@named_options()
 @dataclass(frozen=True, slots=True)
 class Concurrency:
     """How many handlers one partition may have at once, and in which order they get its events.
@@ -46,6 +48,14 @@ class Concurrency:
         check_whole("handlers", self.handlers, 1)
         check_choice("keyless", self.keyless, (UNORDERED, ORDERED))
         check_whole("ahead_events_max", self.ahead_events_max, self.handlers)
+
+
+def as_concurrency(value: int | Concurrency) -> Concurrency:
+    """The option as the user may write it: a number of handlers, or all settings."""
+    if isinstance(value, Concurrency):
+        return value
+    check_whole("concurrency", value, 1)
+    return Concurrency(value, ahead_events_max=max(value, AHEAD_EVENTS_MAX))
 
 
 @dataclass(eq=False, slots=True)

@@ -27,6 +27,7 @@ from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
+from pumphouse.option_names import named_options
 from pumphouse.processor.checks.factories import check_factory
 from pumphouse.processor.checks.parts import check_connect, check_store
 from pumphouse.processor.checks.values import check_flag, check_function
@@ -64,6 +65,7 @@ class Member:
         return None if task is None or not task.done() or task.cancelled() else task.exception()
 
 
+@named_options()
 class ProcessorGroup:
     """Processors that share a store, clients and a host name, and start and end together.
 
