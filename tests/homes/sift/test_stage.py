@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pumphouse.clock import SystemClock, now_ms
-from pumphouse.errors import BadRecord
+from pumphouse.errors import BadRecord, ConnectionFailed
 from pumphouse.events import Event
 from pumphouse.homes import schema
 from pumphouse.homes.exact_validation import validate_body
@@ -22,6 +22,8 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
 from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.sift.delivery import OutgoingEvents, delivery_to
+from pumphouse.homes.sift.sifter import Deliver
 from pumphouse.homes.simulator.reading_faults import ReadingFaults
 from pumphouse.homes.simulator.sensors import HomeSimulator
 from pumphouse.homes.stage_metrics import StageMetricsListener
@@ -203,16 +205,18 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
     batches = [simulator.minute(minute) for minute in range(29_867_193, 29_867_198)]
     sent = [event for batch in batches for event in batch.events()]
     clock_wrong = Event(changed(at=10**13), partition_key="h000042")
-    # Two quiet readings that are not late: Spark's expressions validate the first, and pass on the
-    # second, because a space follows the object.
-    quiet = json.loads(encode_reading(QUIET)) | {"at": now_ms(SystemClock())}
-    texts = [json.dumps(quiet | {"sensor": name}) for name in ("door", "temperature")]
-    traced = traced_events()
-    fresh = [Event(text.encode(), partition_key="h000042") for text in (texts[0], texts[1] + " ")]
     put(namespace, "sensors", [*sent[: len(sent) // 2]])
     ahead = replace(SETTINGS, ahead_max_s=10.0**9)
     with listening(spark):
         first = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+        # Two quiet readings that are not late: Spark's expressions validate the first, and pass on
+        # the second, because a space follows the object.
+        quiet = json.loads(encode_reading(QUIET)) | {"at": now_ms(SystemClock())}
+        texts = [json.dumps(quiet | {"sensor": name}) for name in ("door", "temperature")]
+        traced = traced_events()
+        fresh = [
+            Event(text.encode(), partition_key="h000042") for text in (texts[0], texts[1] + " ")
+        ]
         put(namespace, "sensors", [*sent[len(sent) // 2 :], clock_wrong, *fresh, *traced])
         second = sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
         counts = metrics_of_hub(read_all(namespace, "sensors"))
@@ -254,6 +258,38 @@ def test_activities_are_sent_once_and_invalid_records_become_dead_letters(
         counted.dropped
         == counted.readings - counted.activities - counted.malformed - counted.duplicates
     )
+
+
+def test_a_delivery_that_fails_is_repeated(
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the state were stored, readings that were not sent would be dropped as duplicates."""
+    from pyspark.errors import StreamingQueryException
+
+    marker = tmp_path / "failed"
+
+    def failing_delivery(*hubs: dict[str, str]) -> Deliver:
+        deliver = delivery_to(*hubs)
+
+        def fail_once(events: OutgoingEvents) -> None:
+            if not marker.exists():
+                marker.touch()
+                raise ConnectionFailed("as a test")
+            deliver(events)
+
+        return fail_once
+
+    monkeypatch.setattr(sift, "delivery_to", failing_delivery)
+    batch = HomeSimulator(60, 5).minute(29_867_193)
+    put(namespace, "sensors", batch.events())
+    ahead = replace(SETTINGS, ahead_max_s=10.0**9)
+    with suppress(StreamingQueryException):  # Spark may also repeat the task
+        sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+    sift_all(spark, namespace, tmp_path / "checkpoint", ahead)
+    assert marker.exists()
+    good, _ = expected(batch.bodies())
+    sent = {event.body for event in read_all(namespace, "activity")}
+    assert sent == {encode_activity(activity) for activity in good} != set()
 
 
 def traced_events() -> list[Event]:

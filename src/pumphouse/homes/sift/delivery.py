@@ -1,45 +1,40 @@
 """Sends the results of a sift task: alerts, activities and dead letters, each to their hub.
 
-One pass over the rows collects all three, so Spark computes a batch once. Alerts are sent first.
-Activities follow after the hub has acknowledged the alerts. So `watch` never reads an activity
-before its alert is in the hub.
+The task collects all three, and sends them at its end. Alerts are sent first. Activities follow
+after the hub has acknowledged the alerts. So `watch` never reads an activity before its alert is in
+the hub. If sending fails, the task fails, and Spark repeats it without the state that it computed.
 
 The key of an activity is its home, and a batch that is sent by key has one key only. So activities
 are sent to the partitions of their keys (see partition_hash.py): a batch has many homes, each event
 with its key. A client without batch senders sends one batch per key. Delivery is at least once, as
 with any sink: a task that Spark repeats sends its rows a second time.
 
-    Sifter -> deliver -> alerts, activity, deadletter
-              ^^^^^^^ this module, in an executor
+    Sifter -> OutgoingEvents -> Delivery -> alerts, activity, deadletter
+              ^^^^^^^^^^^^^^^^^^^^^^^^^^ this module, in an executor
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from pumphouse.client.base import HubClient, batch_section, encode_event, prepared_batch
+from pumphouse.client.base import batch_section, encode_event, prepared_batch
 from pumphouse.events import Event
 from pumphouse.homes.partition_hash import partitions_of
 from pumphouse.homes.schema import decode_alert
+from pumphouse.homes.sift.open_hubs import OpenHub, OpenHubs, open_hubs
 from pumphouse.homes.trace_text import TRACE, trace_properties
-from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import SinkOptions, read_sink
-from pumphouse.spark.worker import freeze_imported_modules
 
 BATCH_BYTES_MAX = 240 * 1024  # below the 256 KB of the smallest tier
 # The outcome of a valid record. The outcome of an invalid one is a text that describes the problem.
 KEPT, REPEATED, DROPPED = "kept", "repeated", "dropped"
 COLUMNS = ("partition", "sequence", "home", "outcome", "body", "alert", TRACE)
-DELIVERED = "outcome STRING, late BOOLEAN, kind STRING"
-DELIVERED_ARROW = pa.schema([("outcome", pa.string()), ("late", pa.bool_()), ("kind", pa.string())])
-
-Deliver = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
@@ -50,8 +45,12 @@ class OutgoingEvents:
     activities: list[Event] = field(default_factory=list)
     dead_letters: list[Event] = field(default_factory=list)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        rows = zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)
+    def __len__(self) -> int:
+        return len(self.alerts) + len(self.activities) + len(self.dead_letters)
+
+    def add(self, table: Mapping[str, Any]) -> None:
+        """Add the rows of a table, which are columns of numpy."""
+        rows = zip(*(table[name].tolist() for name in COLUMNS), strict=True)
         for partition, sequence, home, outcome, body, alert, trace in rows:
             if alert is not None:
                 self.alerts.append(alert_event(alert, home, trace))
@@ -71,29 +70,30 @@ def alert_event(body: bytes, home: str, trace: str | None) -> Event:
     return Event(body, identity | dict(trace_properties(trace)), partition_key=home)
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Sends the events of a task; it is pickled and sent to a worker process."""
+
+    alerts: SinkOptions
+    activity: SinkOptions
+    deadletter: SinkOptions
+
+    def __call__(self, events: OutgoingEvents, hubs: OpenHubs = open_hubs) -> None:
+        """Return when the hubs have acknowledged all events."""
+        hubs.run(self.send(events, hubs))
+
+    async def send(self, events: OutgoingEvents, hubs: OpenHubs) -> None:
+        await send_to(self.alerts, events.alerts, hubs)
+        await send_to(self.activity, events.activities, hubs)
+        if events.dead_letters:
+            async with hubs.borrow(self.deadletter.identity) as hub:
+                await send_by_key(hub, events.dead_letters, self.deadletter)
+
+
 def delivery_to(
     alerts: dict[str, str], activity: dict[str, str], deadletter: dict[str, str]
-) -> Deliver:
-    """A function that sends the rows of a task, and then yields the outcome of each row."""
-    hubs = read_sink(alerts), read_sink(activity), read_sink(deadletter)
-
-    def deliver(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        events, outcomes = OutgoingEvents(), list[pa.RecordBatch]()
-        for batch in batches:
-            events.add(batch)
-            outcomes.append(outcomes_of(batch))
-        asyncio.run(send(events, *hubs))
-        yield from outcomes
-        freeze_imported_modules()
-
-    return deliver
-
-
-def outcomes_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The outcome of each row, without the details of an invalid record."""
-    outcomes = [text.partition(":")[0] for text in batch.column("outcome").to_pylist()]
-    columns = [pa.array(outcomes), batch.column("late"), batch.column("kind")]
-    return pa.RecordBatch.from_arrays(columns, schema=DELIVERED_ARROW)
+) -> Delivery:
+    return Delivery(read_sink(alerts), read_sink(activity), read_sink(deadletter))
 
 
 def dead_letter_properties(problem: str, partition: str, sequence: int) -> dict[str, str]:
@@ -104,49 +104,37 @@ def dead_letter_properties(problem: str, partition: str, sequence: int) -> dict[
     return {"reason": reason, "detail": detail} | position
 
 
-async def send(
-    events: OutgoingEvents, alerts: SinkOptions, activity: SinkOptions, deadletter: SinkOptions
-) -> None:
-    """Send all events and wait for acknowledgement. If this raises, Spark repeats the task."""
-    await send_to(alerts, events.alerts)
-    await send_to(activity, events.activities)
-    if events.dead_letters:
-        async with open_hub(deadletter.identity) as client:
-            await send_by_key(client, events.dead_letters, deadletter)
-
-
-async def send_to(hub: SinkOptions, events: Sequence[Event]) -> None:
+async def send_to(options: SinkOptions, events: Sequence[Event], hubs: OpenHubs) -> None:
     """Send events whose partition key is their home."""
     if not events:
         return
-    async with open_hub(hub.identity) as client:
-        by_partition = client.has_batch_sender
-        await (send_by_partition if by_partition else send_by_key)(client, events, hub)
+    async with hubs.borrow(options.identity) as hub:
+        by_partition = hub.client.has_batch_sender
+        await (send_by_partition if by_partition else send_by_key)(hub, events, options)
 
 
-async def send_by_key(client: HubClient, events: Sequence[Event], options: SinkOptions) -> None:
+async def send_by_key(hub: OpenHub, events: Sequence[Event], options: SinkOptions) -> None:
     async with asyncio.timeout(options.send_timeout_s * (1 + len(events) // 100)):
-        await (await client.sender()).send(events)
+        await (await hub.sender()).send(events)
 
 
-async def send_by_partition(
-    client: HubClient, events: Sequence[Event], options: SinkOptions
-) -> None:
+async def send_by_partition(hub: OpenHub, events: Sequence[Event], options: SinkOptions) -> None:
     async with asyncio.timeout(options.identity.operation_timeout_s):
-        partitions = (await client.properties()).partitions
+        # Not kept: partitions may be added, and then keys have other partitions.
+        partitions = (await hub.client.properties()).partitions
     numbers = np.array([int((event.partition_key or "h0")[1:]) for event in events], np.int32)
     indices = partitions_of(numbers, len(partitions)).tolist()
     order = sorted(range(len(events)), key=indices.__getitem__)  # stable: keeps the order
     async with asyncio.TaskGroup() as group:
         for index, rows in groupby(order, key=indices.__getitem__):
             selected = [events[row] for row in rows]
-            group.create_task(send_to_partition(client, partitions[index], selected, options))
+            group.create_task(send_to_partition(hub, partitions[index], selected, options))
 
 
 async def send_to_partition(
-    client: HubClient, partition: str, events: Sequence[Event], options: SinkOptions
+    hub: OpenHub, partition: str, events: Sequence[Event], options: SinkOptions
 ) -> None:
-    sender = await client.batch_sender(partition)
+    sender = await hub.batch_sender(partition)
     for sections in batches_of(events, min(BATCH_BYTES_MAX, sender.size_max)):
         async with asyncio.timeout(options.send_timeout_s):
             await sender.deliver(prepared_batch(b"".join(sections), len(sections)))

@@ -1,42 +1,42 @@
 """What `sift` does with the readings of a bucket of partitions, in a task: the stateful part.
 
-relevant readings -> Sifter (validate_body, admit_new, raise_alarms) -> rows for delivery.py
+relevant readings -> Sifter (validate_body, admit_new, raise_alarms) -> delivery.py, counts
                      ^^^^^^ this module, in an executor
+
+The task sends its results itself, so that they need not pass through the JVM to another process.
+Spark gets only counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from pumphouse.homes.duplicates import admit_new
-from pumphouse.homes.exact_validation import validate_body
+from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
 from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import MODES, Reading, encode_alert, home_of, kind_of
 from pumphouse.homes.sift.alarms import pack_state, raise_alarms, unpack_state
-from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED
-from pumphouse.homes.trace_text import TRACE
+from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED, OutgoingEvents
 from pumphouse.homes.watch.alerts import Alerts
 from pumphouse.homes.watch.history import ActivityColumns, UInt64s
 from pumphouse.spark.worker import freeze_imported_modules
 
-OUTPUT = (
-    "partition STRING, sequence BIGINT, home STRING, kind STRING, outcome STRING, late BOOLEAN, "
-    "body BINARY, alert BINARY, trace STRING"
-)
-OUTPUT_NAMES = (
-    "partition", "sequence", "home", "kind", "outcome", "late", "body", "alert", TRACE,
-)  # fmt: skip
+KIND = "kind_"  # begins the names of the counts of each kind of sensor
+LATE = "late"
+OUTCOMES = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
 # The name "seen" is part of the checkpoint (the state and its field): it must not change.
 STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
 
 Table = dict[str, Any]  # columns of numpy by name
+Deliver = Callable[[OutgoingEvents], None]
 
 
 class Sifter(StatefulProcessor):
@@ -44,7 +44,8 @@ class Sifter(StatefulProcessor):
     alerts. All homes of a bucket share one value of state: one per sensor would cost a round trip
     to the JVM for every reading.
 
-    `known` are the fingerprints of alerts raised before the start; None: raise no alerts.
+    `known` are the fingerprints of alerts raised before the start; None: raise no alerts. `deliver`
+    gets the results of all buckets of a task at its end.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class Sifter(StatefulProcessor):
         ahead_max_ms: int | None,
         late_ms: int,
         known: UInt64s | None,
+        deliver: Deliver,
         kinds: Kinds = DEFAULT,
     ) -> None:
         self.ahead_max_ms, self.late_ms, self.known = ahead_max_ms, late_ms, known
-        self.kinds = kinds
+        self.deliver, self.kinds = deliver, kinds
+        self.outgoing = OutgoingEvents()
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.state = handle.getValueState("seen", STATE_SCHEMA)
@@ -75,9 +78,14 @@ class Sifter(StatefulProcessor):
         for row in np.flatnonzero(~table["valid"].astype(bool)).tolist():
             self.validate(table, row)
         self.evaluate(table)
-        yield pd.DataFrame({name: table[name] for name in OUTPUT_NAMES})
+        self.outgoing.add(table)
+        yield pd.DataFrame([counts_of(table, self.kinds)])
 
     def close(self) -> None:
+        """The end of the task: Spark stores the new state only if this succeeds."""
+        if self.outgoing:
+            outgoing, self.outgoing = self.outgoing, OutgoingEvents()
+            self.deliver(outgoing)
         freeze_imported_modules()
 
     def validate(self, table: Table, row: int) -> None:
@@ -113,6 +121,23 @@ class Sifter(StatefulProcessor):
         alerts, history = raise_alarms(history, activities, self.known, self.kinds)
         write_alerts(table, kept[new], activities, alerts, self.kinds)
         self.state.update((pack_state(windows, history),))
+
+
+def count_names(kinds: Kinds) -> list[str]:
+    return [*OUTCOMES, LATE, *(KIND + name for name in kinds.names)]
+
+
+def count_schema(kinds: Kinds) -> StructType:
+    return StructType([StructField(name, LongType()) for name in count_names(kinds)])
+
+
+def counts_of(table: Table, kinds: Kinds) -> dict[str, int]:
+    """The number of rows of each outcome, without the details of an invalid record, of late rows,
+    and of each kind of sensor."""
+    counts = Counter[str](text.partition(":")[0] for text in table["outcome"].tolist())
+    counts.update(KIND + name for name in table["kind"].tolist() if name is not None)
+    counts[LATE] = int(table["late"].sum())
+    return {name: counts[name] for name in count_names(kinds)}
 
 
 def set_values(table: Table, row: int, reading: Reading) -> None:

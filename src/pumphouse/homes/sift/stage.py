@@ -18,7 +18,7 @@ report a fire. The key of a reading is its home, so the readings of a home share
 duplicates are searched per partition. A reading that is not kept needs no such search: its
 duplicates are dropped for the same reason.
 
-    sensors -> validate_columns -> select_relevant -> sifter.py -> delivery.py
+    sensors -> validate_columns -> select_relevant -> sifter.py and delivery.py
                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module  -> alerts, activity, deadletter
 """
 
@@ -36,8 +36,8 @@ from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
-from pumphouse.homes.sift.delivery import DELIVERED, DROPPED, KEPT, REPEATED, delivery_to
-from pumphouse.homes.sift.sifter import OUTPUT, Sifter
+from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED, delivery_to
+from pumphouse.homes.sift.sifter import KIND, Deliver, Sifter, count_names, count_schema
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.validation import select_relevant, validate_columns
 from pumphouse.homes.watch.raised_alerts import raised_fingerprints
@@ -55,7 +55,6 @@ COLUMNS = (
     "properties MAP<STRING, STRING>"
 )
 VALIDATED_COUNTS, DELIVERED_COUNTS = "validated", "delivered"  # names of observed metrics
-KIND = "kind_"  # begins the names of the counts of each kind of sensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def start(
     known = None
     if settings.alarms:
         known = raised_fingerprints(spark, namespace, settings.kinds)
-    delivered = sifted(events, settings, known).mapInArrow(deliver, DELIVERED)
+    delivered = sifted(events, settings, deliver, known)
     delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics(settings.kinds))
     # No sink: each task has delivered its rows when it ends.
     writer = delivered.writeStream.queryName(NAME).format("noop").outputMode("append")
@@ -127,8 +126,10 @@ def start(
         return writer.trigger(**(trigger or TRIGGER)).start()
 
 
-def sifted(events: DataFrame, settings: SiftSettings, known: UInt64s | None = None) -> DataFrame:
-    """The outcome of every reading that may matter; the others are counted and dropped.
+def sifted(
+    events: DataFrame, settings: SiftSettings, deliver: Deliver, known: UInt64s | None = None
+) -> DataFrame:
+    """The outcomes of the readings that may matter, counted; the others are counted and dropped.
 
     `known` are the alerts raised so far; None if alerts are not raised here.
     """
@@ -143,8 +144,8 @@ def sifted(events: DataFrame, settings: SiftSettings, known: UInt64s | None = No
     bucket = f.pmod(f.col("partition").cast("int"), f.lit(settings.buckets))
     keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
-        statefulProcessor=Sifter(ahead_ms, late_ms, known, settings.kinds),
-        outputStructType=OUTPUT,
+        statefulProcessor=Sifter(ahead_ms, late_ms, known, deliver, settings.kinds),
+        outputStructType=count_schema(settings.kinds),
         outputMode="Append",
         timeMode="None",
     )
@@ -163,11 +164,9 @@ def validated_metrics(kinds: Kinds) -> list[Any]:
 
 
 def delivered_metrics(kinds: Kinds) -> list[Any]:
-    outcome = f.col("outcome")
-    names = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
-    outcomes = [count_of(outcome == name, name) for name in names]
-    by_kind = [count_of(f.col("kind") == name, KIND + name) for name in kinds.names]
-    return [*outcomes, count_of(f.col("late"), "late"), *by_kind]
+    """Sums of the counts of each bucket."""
+    sums = ((name, f.sum(f.col(f"`{name}`"))) for name in count_names(kinds))
+    return [f.coalesce(total, f.lit(0)).alias(name) for name, total in sums]
 
 
 def count_of(condition: Any, name: str) -> Any:

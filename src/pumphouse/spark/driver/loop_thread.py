@@ -22,7 +22,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    def run(self, work: Coroutine[Any, Any, T], limit_s: float | None) -> T:
         """Wait for the result; after `limit_s` cancel the work and raise TimeoutError."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
