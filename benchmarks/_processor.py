@@ -1,17 +1,18 @@
 """Processes a hub with a processor or the official consumer client, and measures the cost.
 
     python -m benchmarks._processor azurite
-    python -m benchmarks._processor fill    CONNECTION EVENTS SIZE
+    python -m benchmarks._processor fill    CONNECTION EVENTS SIZE [traced]
     python -m benchmarks._processor ours    CONNECTION EVENTS PREFETCH STORAGE
     python -m benchmarks._processor sdk     CONNECTION EVENTS PREFETCH STORAGE
     python -m benchmarks._processor bare    CONNECTION EVENTS PREFETCH
-    python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH [metrics|traces]
+    python -m benchmarks._processor engine  CONNECTION EVENTS PREFETCH [metrics|traces=SHARE]
 
 `ours` and `sdk` own all partitions of the hub, with leases and checkpoints in Blob Storage. They
 pass batches to a handler that only counts, and checkpoint every partition about every 1,000 events.
 `bare` is the native reader alone, and `engine` is the processor around it, with a store in memory
 and no checkpoints: their difference is the cost that the processor adds to each event. It may
-record metrics, or have a TracerProvider that samples nothing.
+record metrics, or have a TracerProvider with a batch processor that samples a share of all calls.
+`fill traced` gives each event a trace context, as a producer with traces does.
 """
 
 from __future__ import annotations
@@ -51,17 +52,24 @@ class Meter:
         print_result(events=last - first, client_s=end_s - start_s)
 
 
-async def fill(connection: str, events: int, size: int) -> None:
+async def fill(connection: str, events: int, size: int, traced: bool) -> None:
     """Send `events` events with two properties to every partition."""
     from pumphouse.client.factory import open_client
     from pumphouse.events import Event
 
-    body = random.Random(1).randbytes(size)
+    rng = random.Random(1)
+    body = rng.randbytes(size)
+
+    def context() -> dict[str, str]:
+        ids = f"{rng.getrandbits(128):032x}-{rng.getrandbits(64):016x}"
+        return {"traceparent": f"00-{ids}-01"} if traced else {}
+
     async with open_client(connection) as client:
         for partition in (await client.properties()).partitions:
             sender = await client.sender(partition)
             await sender.send(
-                Event(body, {"kind": "temperature", "reading": number}) for number in range(events)
+                Event(body, {"kind": "temperature", "reading": number} | context())
+                for number in range(events)
             )
     print_result(events=events)
 
@@ -146,17 +154,39 @@ async def bare(meter: Meter, connection: str, prefetch: int) -> None:
         await asyncio.gather(*(read(client, partition) for partition in partitions))
 
 
-async def engine(meter: Meter, connection: str, prefetch: int, observed: str = "") -> None:
+def observe(observed: str) -> None:
+    """Record metrics (`metrics`), or traces of a share of all calls (`traces=0.01`)."""
     if observed == "metrics":
         from pumphouse.telemetry import serve_metrics
 
         serve_metrics(0)
-    elif observed == "traces":
+    elif observed:
         from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-        trace.set_tracer_provider(TracerProvider(ALWAYS_OFF))
+        trace.set_tracer_provider(tracer_provider(float(observed.removeprefix("traces="))))
+
+
+def tracer_provider(share: float) -> Any:
+    """That of an application, with an exporter that sends nothing: its cost is not ours."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        SpanExporter,
+        SpanExportResult,
+    )
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+    class NoExporter(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(ParentBasedTraceIdRatio(share))
+    provider.add_span_processor(BatchSpanProcessor(NoExporter()))
+    return provider
+
+
+async def engine(meter: Meter, connection: str, prefetch: int, observed: str = "") -> None:
+    observe(observed)
     from pumphouse.leases.stores.memory import MemoryStore
     from pumphouse.processor.engine import Engine
     from pumphouse.processor.handlers import Handling
@@ -195,7 +225,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "azurite":
         azurite()
     elif sys.argv[1] == "fill":
-        asyncio.run(fill(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+        asyncio.run(fill(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), "traced" in sys.argv))
     else:
         side, connection, events, prefetch, *more = sys.argv[1:]
         asyncio.run(measure(side, connection, int(events), int(prefetch), *more))

@@ -7,13 +7,15 @@ per partition about every 1,000 events.
 
 - **end to end**: events per second of CPU time of the consumer's process. The goal is a ratio of
   14 at 1 KiB and 10 at 100 B.
-- **metrics**, **traces**: CPU time per event of the processor with a handler that does nothing and
-  a store in memory, while metrics are recorded, or while a TracerProvider samples nothing. The peer
-  is the same without. A goal of 0.98 means: at most 2 % more. Traces cost one sampling decision per
-  call of `receive` and of the handler, so less per event the larger the batches are. The processor
-  without metrics is measured twice: how much both differ is the noise. The cheapest round of
-  each side counts. `--metrics` measures only metrics, and what they add to one call of `receive`
-  and of a handler: a host makes both once per batch.
+- **metrics**: CPU time per event of the processor with a handler that does nothing and a store in
+  memory, while metrics are recorded. The peer is the same without. A goal of 0.98 means: at most
+  2 % more. The processor without metrics is measured twice: how much both differ is the noise. The
+  cheapest round of each side counts. `--metrics` measures only metrics, and what they add to one
+  call of `receive` and of a handler: a host makes both once per batch.
+- **traces**: the same with OpenTelemetry's TracerProvider and its batch processor, whose exporter
+  sends nothing, while all calls, 1 % or none are sampled. Every event carries the context of its
+  producer. Both spans of a batch, `receive` and `process`, link to the contexts of its first 128
+  events, so traces cost less per event the larger the batches are.
 - **added**: CPU time per event that the processor adds to the bare reader, with a handler that does
   nothing and a store in memory. The goal is at most 5 microseconds.
 """
@@ -85,7 +87,8 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
             f"our bare reader, {name}": partial(cost_s, "bare", plan, plan.events, connection),
         }
         ours, peer, engine, bare = alternate(plan.rounds, sides).values()
-        yield from observed_figures(name, connection, plan, plan.observed_rounds)
+        yield from metrics_figures(name, connection, plan, plan.observed_rounds)
+    yield from traces_figures(name, size, plan)
     yield compare(
         f"end to end {name}, prefetch {PREFETCH} vs {SDK}",
         EVENTS_PER_CPU_S,
@@ -106,26 +109,32 @@ def figures(name: str, size: int, storage: str, plan: Plan) -> Iterator[Figure]:
 
 
 @contextmanager
-def filled_hub(name: str, size: int, plan: Plan) -> Iterator[str]:
+def filled_hub(name: str, size: int, plan: Plan, *words: str) -> Iterator[str]:
     """The connection string of a hub with the events of the plan."""
     progress(f"filling a hub: {name}")
     with start_child("_hub", 1, PARTITIONS) as hub:
         connection: str = hub.result["connection"]
         events = (plan.events + SPARE_EVENTS) // PARTITIONS
-        run_child("_processor", "fill", connection, events, size, timeout_s=plan.timeout_s)
+        run_child("_processor", "fill", connection, events, size, *words, timeout_s=plan.timeout_s)
         yield connection
 
 
-def observed_figures(name: str, connection: str, plan: Plan, rounds: int) -> Iterator[Figure]:
-    yield from metrics_figures(name, connection, plan, rounds)
-    engine = partial(cost_us, plan, connection)
-    sides = {"with traces": partial(engine, "traces"), "without traces": partial(engine, "")}
-    yield compare(
-        f"the engine, {name}, with traces that are not sampled vs without",
-        "cpu-us/event",
-        *alternate(rounds, sides).values(),
-        lower_is_better=True,
-    )
+def traces_figures(name: str, size: int, plan: Plan) -> Iterator[Figure]:
+    shares = {"all": "traces=1", "1 %": "traces=0.01", "none": "traces=0"}
+    with filled_hub(f"{name}, with trace contexts", size, plan, "traced") as connection:
+        engine = partial(cost_us, plan, connection)
+        sides = {f"traces of {share}": partial(engine, word) for share, word in shares.items()}
+        *costs, without = alternate(
+            plan.observed_rounds, sides | {"without traces": partial(engine, "")}
+        ).values()
+    for share, cost in zip(shares, costs, strict=True):
+        yield compare(
+            f"the engine, {name}, with traces of {share} of the calls vs without",
+            "cpu-us/event",
+            cost,
+            without,
+            lower_is_better=True,
+        )
 
 
 def metrics_figures(name: str, connection: str, plan: Plan, rounds: int) -> Iterator[Figure]:
