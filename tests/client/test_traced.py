@@ -15,6 +15,7 @@ from pumphouse.client.native.client import NativeClient
 from pumphouse.errors import EventTooLarge
 from pumphouse.events import Event
 from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.telemetry.spans import server_attributes
 from pumphouse.telemetry.trace_context import read_context
 from tests.telemetry.traces import Traces, id_of, links, tracing
 
@@ -75,7 +76,8 @@ async def test_an_event_carries_the_context_of_its_send(client: HubClient, trace
         "messaging.operation.type": "send",
         "messaging.destination.name": "doors",
         "messaging.destination.partition.id": "0",
-        "server.address": client.namespace,
+        "server.address": "127.0.0.1",
+        "server.port": int(client.namespace.partition(":")[2]),
     }
     (span,) = traces.named("receive doors")
     assert (span.kind, links(span)) == (SpanKind.CLIENT, contexts([event]))
@@ -146,3 +148,18 @@ def test_without_opentelemetry_nothing_is_imported() -> None:
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expected"),
+    [
+        ("house.servicebus.windows.net", {"server.address": "house.servicebus.windows.net"}),
+        ("hub:5672", {"server.address": "hub", "server.port": 5672}),
+        ("[::1]:5672", {"server.address": "::1", "server.port": 5672}),
+        ("[::1]", {"server.address": "::1"}),
+    ],
+)
+def test_the_port_of_a_namespace_is_an_attribute_of_its_own(
+    namespace: str, expected: dict[str, str | int]
+) -> None:
+    assert server_attributes(namespace) == expected

@@ -40,14 +40,16 @@ class Spans:
         labels = {
             "messaging.system": "eventhubs",
             "messaging.destination.name": hub,
-            "server.address": server,
             "messaging.destination.partition.id": partition,
             "messaging.consumer.group.name": group,
         }
-        attributes = {key: value for key, value in labels.items() if value}
+        attributes: dict[str, str | int] = {
+            **{key: value for key, value in labels.items() if value},
+            **server_attributes(server),
+        }
         # By operation: the span's name and attributes. The SDK copies those of a sampled span.
         self._operations = {
-            operation: (f"{operation} {hub}", attributes | operation_attributes(operation))
+            operation: (f"{operation} {hub}", {**attributes, **operation_attributes(operation)})
             for operation in (CREATE, SEND, RECEIVE, PROCESS, CHECKPOINT)
         }
 
@@ -65,6 +67,14 @@ class Spans:
             return self._tracer.start_span(name, parent, kind, attributes, start_time=began_ns)
         except Exception:  # of a sampler or processor of the application
             return trace.INVALID_SPAN
+
+
+def server_attributes(namespace: str) -> dict[str, str | int]:
+    """Host and port of a namespace. That of Azure has no port."""
+    host, _, port = namespace.rpartition(":")
+    if host and port.isdecimal():
+        return {"server.address": host.strip("[]"), "server.port": int(port)}
+    return {"server.address": namespace.strip("[]")}
 
 
 def operation_attributes(operation: str) -> dict[str, str]:
