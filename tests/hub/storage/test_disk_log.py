@@ -279,7 +279,7 @@ async def test_a_file_deleted_and_written_again_exists(store: LogDirectory) -> N
     store.writer.put(FileTask(lambda: [busy.wait(10)].clear(), lambda error: None))
     segment = create_segment(store.path, FileHead(HUB, 0, 0, 0, 0), 1000)
     store.writer.put(FileTask(segment.delete, lambda error: None))
-    store.writer.put(Write(WriteStream(), segment, 64, b"new", lambda error: None))
+    store.writer.put(Write(WriteStream(), segment, 64, 3, lambda: [b"new"], lambda error: None))
     busy.set()
     await store.settle()
     assert segment.path.read_bytes()[64:67] == b"new"

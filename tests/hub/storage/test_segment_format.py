@@ -13,6 +13,7 @@ from pumphouse.hub.storage.segment_format import (
     decode_group,
     encode_file_head,
     frame_lengths,
+    group_content,
     is_intact,
     recover,
 )
@@ -49,6 +50,17 @@ def test_a_group_is_encoded_and_decoded() -> None:
     lengths = frame_lengths(data, group)
     assert lengths.sum() == group.frame_bytes
     assert group.last_offset == group.offset + group.frame_bytes - lengths[-1]
+
+
+def test_the_pieces_of_a_group_contain_its_frames_without_a_copy() -> None:
+    frames = memoryview(bytearray(b"abbccc"))
+    content = group_content(frames, [10, 11, 13], 5, 1_000, 7)
+    data = b"".join(content.pieces())
+    group = decode_group(data, 0)
+    assert group is not None
+    assert group._replace(crc=0) == content.group
+    assert is_intact(data, group)
+    assert content.pieces()[2] is frames
 
 
 def test_a_group_in_the_middle_of_a_chunk() -> None:

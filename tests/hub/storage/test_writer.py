@@ -53,7 +53,7 @@ class Reports:
 
     async def write(self, stream: WriteStream, file: SmallFile) -> OSError | None:
         result: asyncio.Future[OSError | None] = self.loop.create_future()
-        self.writer.put(Write(stream, file, 0, b"x", result.set_result))
+        self.writer.put(Write(stream, file, 0, 1, lambda: [b"x"], result.set_result))
         return await asyncio.wait_for(result, 10)
 
     async def task(self) -> None:
@@ -106,13 +106,13 @@ async def test_under_a_steady_load_the_interval_sync_is_not_late(
         """Put the next write during this one: the writer always has a job."""
         now[0] += WRITE_S
         if now[0] < 1:
-            writer.put(Write(stream, file, 0, b"x", lambda error: None))
+            writer.put(Write(stream, file, 0, 1, lambda: [b"x"], lambda error: None))
         else:
             file.on_write = int
-            writer.put(Write(stream, file, 0, b"x", last.set_result))
+            writer.put(Write(stream, file, 0, 1, lambda: [b"x"], last.set_result))
 
     file.on_write = put_next
-    writer.put(Write(stream, file, 0, b"x", lambda error: None))
+    writer.put(Write(stream, file, 0, 1, lambda: [b"x"], lambda error: None))
     assert await asyncio.wait_for(last, 10) is None
     writer.stop()
     gaps = [later - earlier for earlier, later in pairwise([*synced_at, now[0]])]

@@ -149,10 +149,9 @@ class DiskLog:
         now_ms, starts_segment = stamp(now_ms, self.staged_ms)
         sequence, offset = self.staged_sequence, self.staged_offset
         frames = build_frames(batch, sequence, offset, now_ms, publisher)
-        data = segment_format.encode_group(frames.data, frames.starts, sequence, offset, now_ms)
-        segment = self.segment_for(len(data), starts_segment)
-        group = segment_format.decode_group(data, segment.staged_end, segment.staged_end)
-        assert group is not None
+        content = segment_format.group_content(frames.data, frames.starts, sequence, offset, now_ms)
+        segment = self.segment_for(content.group.end, starts_segment)
+        group = content.group._replace(position=segment.staged_end)
         segment.staged_end = group.end
         self.staged_sequence = group.next_sequence
         self.staged_offset += len(frames.data)
@@ -162,7 +161,9 @@ class DiskLog:
         def done(error: OSError | None) -> None:
             self.on_written(segment, group, stream, error, committed)
 
-        self.writer.put(Write(stream, segment, group.position, data, done))
+        # The writer's thread computes the checksum, and writes the frames without a copy.
+        size = group.end - group.position
+        self.writer.put(Write(stream, segment, group.position, size, content.pieces, done))
 
     def segment_for(self, size: int, new: bool) -> SegmentFile:
         """The segment for the next group, which has this size; if `new`, a new segment."""

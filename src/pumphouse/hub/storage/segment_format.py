@@ -103,6 +103,39 @@ class Group(NamedTuple):
         return self.sequence + self.events
 
 
+class GroupContent(NamedTuple):
+    """A group that is not encoded yet, and its position in the file."""
+
+    group: Group  # without the checksum
+    lengths: bytes
+    frames: Bytes
+
+    def pieces(self) -> tuple[Bytes, Bytes, Bytes]:
+        """The encoded group, in pieces that need not be joined. The checksum is computed now."""
+        crc = zlib.crc32(self.frames, zlib.crc32(self.lengths))
+        _, *numbers = self.group._replace(crc=crc)
+        head = GROUP_HEAD.pack(GROUP_MAGIC, *numbers)
+        return head + CRC.pack(zlib.crc32(head)), self.lengths, self.frames
+
+
+def group_content(
+    frames: Bytes,
+    starts: Sequence[int] | npt.NDArray[np.int64],
+    sequence: int,
+    offset: int,
+    enqueued_ms: int,
+) -> GroupContent:
+    """The group of some frames, at position 0. `starts` may count from any origin."""
+    import numpy as np  # not needed to start a hub, and slow to import
+
+    begins = np.asarray(starts, dtype=np.int64)
+    end = int(begins[0]) + len(frames)
+    lengths = np.diff(begins, append=end).astype(">u4").tobytes()
+    last = end - int(begins[-1])
+    group = Group(0, len(frames), len(starts), sequence, offset, enqueued_ms, 0, last)
+    return GroupContent(group, lengths, frames)
+
+
 def encode_group(
     frames: Bytes,
     starts: Sequence[int] | npt.NDArray[np.int64],
@@ -110,24 +143,8 @@ def encode_group(
     offset: int,
     enqueued_ms: int,
 ) -> bytes:
-    """One group, ready to be written. `starts` may count from any origin."""
-    import numpy as np  # not needed to start a hub, and slow to import
-
-    begins = np.asarray(starts, dtype=np.int64)
-    end = int(begins[0]) + len(frames)
-    lengths = np.diff(begins, append=end).astype(">u4").tobytes()
-    crc = zlib.crc32(frames, zlib.crc32(lengths))
-    head = GROUP_HEAD.pack(
-        GROUP_MAGIC,
-        len(frames),
-        len(starts),
-        sequence,
-        offset,
-        enqueued_ms,
-        crc,
-        end - int(begins[-1]),
-    )
-    return b"".join((head, CRC.pack(zlib.crc32(head)), lengths, frames))
+    """One group, ready to be written."""
+    return b"".join(group_content(frames, starts, sequence, offset, enqueued_ms).pieces())
 
 
 def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:

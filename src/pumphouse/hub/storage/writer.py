@@ -42,6 +42,9 @@ WRITE_OVERHEAD = 2048  # memory of a write besides its bytes: what its callbacks
 PIECES_MAX = 1024
 
 
+Piece = bytes | bytearray | memoryview
+
+
 class WritableFile(Protocol):
     """A file that is opened (and created) by the first write to it."""
 
@@ -66,14 +69,15 @@ class Write:
     stream: WriteStream
     file: WritableFile
     position: int
-    data: bytes
+    size: int
+    pieces: Callable[[], Sequence[Piece]]  # called on the writer's thread
     done: Callable[[OSError | None], None]
     error: OSError | None = field(default=None, init=False)
 
     @property
     def cost(self) -> int:
         """Bytes of memory while it waits."""
-        return len(self.data) + WRITE_OVERHEAD
+        return self.size + WRITE_OVERHEAD
 
 
 @dataclass(slots=True)
@@ -169,7 +173,8 @@ class Writer:
             if first.stream.error is None:
                 try:
                     fd = first.file.open_for_writing()
-                    write_at(fd, [write.data for write in adjacent], first.position)
+                    pieces = [piece for write in adjacent for piece in write.pieces()]
+                    write_at(fd, pieces, first.position)
                     self._unsynced[fd] = UnsyncedFile(first.file, first.stream)
                     self._sync_deadline = sync_deadline(
                         self.sync, self._sync_deadline, self.monotonic()
@@ -263,11 +268,11 @@ def join_adjacent(writes: list[Write]) -> list[list[Write]]:
             run = []
             runs.append(run)
         run.append(write)
-        ends[id(write.file)] = (write.position + len(write.data), run)
+        ends[id(write.file)] = (write.position + write.size, run)
     return runs
 
 
-def write_at(fd: int, pieces: Sequence[bytes | memoryview], position: int) -> None:
+def write_at(fd: int, pieces: Sequence[Piece], position: int) -> None:
     """Write pieces one after the other, however many of their bytes each system call takes."""
     while pieces:
         written = os.pwritev(fd, pieces[:PIECES_MAX], position)
@@ -275,7 +280,7 @@ def write_at(fd: int, pieces: Sequence[bytes | memoryview], position: int) -> No
         pieces = without_first(pieces, written)
 
 
-def without_first(pieces: Sequence[bytes | memoryview], size: int) -> Sequence[bytes | memoryview]:
+def without_first(pieces: Sequence[Piece], size: int) -> Sequence[Piece]:
     """The pieces without their first `size` bytes."""
     for number, piece in enumerate(pieces):
         if size < len(piece):
