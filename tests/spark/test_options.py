@@ -153,6 +153,7 @@ SECRETS = (
     [
         "startingPosition", "startingPositions", "consumerGroup", "name", "path", "partitions",
         "maxEventsPerTrigger", "conectionString", "checkpointLocation", "eventhubs.host",
+        "sharedAccessKey", "clientSecret", "eventhubs.sharedAccessKeyName", "tenantId",
     ],
 )  # fmt: skip
 def test_a_connection_string_in_another_option_is_not_shown(name: str, secret: str) -> None:
