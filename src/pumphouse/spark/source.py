@@ -39,17 +39,16 @@ from pumphouse.spark.several_hubs.calls import call_each
 from pumphouse.spark.several_hubs.listing import options_of_hubs
 from pumphouse.spark.several_hubs.sources import read_sources
 from pumphouse.spark.versions.features import SHARING, require
+from pumphouse.spark.versions.filters import passes_filters
 from pumphouse.spark.versions.streams import StreamCalls
 from pumphouse.spark.worker import (
     end_quietly_without_consumer,
-    is_main,
     messages_first,
     showing_message,
 )
 
 log = logging.getLogger("pumphouse.spark")
 
-PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 terminating = threading.Event()  # Spark has sent SIGTERM to this process
 
 
@@ -90,14 +89,9 @@ class FilteringReader(BatchReader):
 
 
 def batch_reader(option_texts: dict[str, str], schema: StructType) -> BatchReader:
-    """The reader of a batch query.
-
-    Spark refuses a reader with `pushFilters` unless it passes filters, which it does in a worker
-    process of its own.
-    """
+    """The reader of a batch query."""
     end_quietly_without_consumer()
-    passes_filters = PUSHES_FILTERS in sys.modules or is_main(PUSHES_FILTERS)
-    return (FilteringReader if passes_filters else BatchReader)(option_texts, schema)
+    return (FilteringReader if passes_filters() else BatchReader)(option_texts, schema)
 
 
 @messages_first

@@ -99,5 +99,5 @@ def test_spark_gets_a_reader_with_filters_only_where_it_passes_them(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert type(batch_reader(options_for(hub), SCHEMA)) is BatchReader
-    monkeypatch.setattr("pumphouse.spark.source.PUSHES_FILTERS", "sys")
+    monkeypatch.setattr("pumphouse.spark.versions.filters.PUSHES_FILTERS", "sys")
     assert type(batch_reader(options_for(hub), SCHEMA)) is FilteringReader
