@@ -1,7 +1,4 @@
-"""Exactly once: the rows of a handler and its checkpoint commit together, in PostgreSQL.
-
-DATABASE_URL=postgres://user:password@host/database python examples/exactly_once.py
-"""
+"""Exactly once: rows and checkpoint commit together (DATABASE_URL=postgres://USER@HOST/DATABASE)."""
 
 import asyncio
 import os
@@ -22,17 +19,16 @@ async def main() -> None:
         async with context.transaction() as connection:  # commits row and checkpoint, or neither
             await connection.execute(TABLE)
             await connection.execute(ADD, (account, int(cents)))
-            cursor = await connection.execute("SELECT account, cents FROM payment")
-            rows = await cursor.fetchall()
-        print(rows)
+            rows = await connection.execute("SELECT account, cents FROM payment")
+            print(await rows.fetchall())
         done.set()
 
     async with EmbeddedHub({"payments": 2}) as hub:
-        connection = hub.connection_string("payments")
-        async with open_client(connection) as client:
+        address = hub.connection_string("payments")
+        async with open_client(address) as client:
             await (await client.sender()).send([Event(b"anna 1250")])
         store = PostgresStore(os.environ["DATABASE_URL"])
-        host = EventProcessorHost("vm-1", connection, store=store)
+        host = EventProcessorHost("vm-1", address, store=store)
         await host.start(on_message)
         await done.wait()
         await host.stop()

@@ -57,6 +57,7 @@ from pumphouse.processor.handling.event_processors import (
     close_reason,
     make_processor,
 )
+from pumphouse.processor.handling.pauses import Pauses
 from pumphouse.processor.handling.threads import (
     CallbackThreads,
     DaemonThreads,
@@ -121,6 +122,7 @@ class EventProcessorHost:
         self._options = EventProcessorOptions()
         self._served: dict[str, ServedPartition] = {}
         self._engine: Engine | None = None
+        self._pauses = Pauses()  # also before it is registered
         self._handling: Handling | None = None
         self._threads: DaemonThreads | None = None
         self._callbacks: CallbackThreads | None = None
@@ -220,6 +222,7 @@ class EventProcessorHost:
         settings = host_engine_options(self._options, self.partition_manager_options)
         self._factory = factory
         engine = self._make_engine(settings)
+        engine.pauses = self._pauses
         engine.reporter.name_handler(getattr(factory, "process_events", factory))
         self._handling = Handling(
             self._handle,
@@ -316,10 +319,13 @@ class EventProcessorHost:
 
     def pause(self, partition: str | None = None) -> None:
         """Deliver no more events of one partition, or of all. The host keeps its leases."""
+        self._pauses.pause(partition)
         if self._engine is not None:
             self._engine.pause(partition)
 
     def resume(self, partition: str | None = None) -> None:
+        """Deliver events again. A partition that poison has stopped is started again."""
+        self._pauses.resume(partition)
         if self._engine is not None:
             self._engine.resume(partition)
 

@@ -197,3 +197,24 @@ async def test_misuse_is_refused(site: Site) -> None:
             await group.start()
         with pytest.raises(OptionError, match="has started"):
             group.pull("doors", site.serve)
+
+
+async def test_a_group_pauses_and_resumes_its_members(site: Site) -> None:
+    """Also before they have started."""
+    group = all_three(site)
+    group.pause()
+    await site.send(*HUBS)
+    running = asyncio.create_task(group.run())
+    await site.until(lambda: owns_all(group))
+    group.resume("orders/$Default")
+    await site.until(lambda: site.handled["pull"] == 2)
+    assert site.handled == {"pull": 2}
+    group.resume()
+    await site.until(lambda: site.handled == {"pull": 2, "push": 2, "fixed": 2})
+    group.pause("alarms/$Default")
+    await site.send(*HUBS)
+    await site.until(lambda: site.handled == {"pull": 4, "push": 2, "fixed": 4})
+    with pytest.raises(OptionError, match=r"no member 'orders': did you mean orders/\$Default"):
+        group.pause("orders")
+    await group.stop()
+    await running

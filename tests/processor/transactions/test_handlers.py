@@ -7,13 +7,18 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 import psycopg
+import pytest
 
 from pumphouse import (
     EventProcessorHost,
     EventProcessorOptions,
+    FixedPartitionProcessor,
     MemoryStore,
+    PartitionClient,
     PartitionContext,
     PoisonPolicy,
+    Processor,
+    ProcessorOptions,
 )
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
@@ -105,3 +110,62 @@ async def test_a_store_without_transactions_says_what_to_use() -> None:
 
     await serve(MemoryStore(), process, done, "a")
     assert "postgres://USER@HOST/DATABASE" in str(errors[0])
+
+
+@pytest.mark.parametrize("api", ["run(serve)", "run(handler)", "fixed"])
+async def test_every_api_has_transactions(api: str, postgres: PostgresServer) -> None:
+    """Rows and checkpoint are there together; a block that raises leaves neither."""
+    schema, url = f"t_{uuid.uuid4().hex}", postgres.shared()
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(f"CREATE SCHEMA {schema}")
+        administrator.execute(f"CREATE TABLE {schema}.entry (body text)")
+    fails = [True]
+
+    async def handle(partition: PartitionClient, batch: list[Event]) -> None:
+        async with partition.transaction() as database:
+            for event in batch:
+                await database.execute(
+                    f"INSERT INTO {schema}.entry VALUES (%s)", (event.body.decode(),)
+                )
+            if fails.pop() if fails else False:
+                raise RuntimeError("after the rows were written")
+
+    async def serve_partition(partition: PartitionClient) -> None:
+        async for batch in partition.batches():
+            await handle(partition, batch)
+
+    def written() -> str:
+        with psycopg.connect(url) as administrator:
+            rows = administrator.execute(f"SELECT body FROM {schema}.entry").fetchall()
+        return "".join(sorted(body for (body,) in rows))
+
+    def reached() -> list[tuple[int]]:
+        with psycopg.connect(url) as administrator:
+            return administrator.execute(f"SELECT sequence FROM {schema}.checkpoint").fetchall()
+
+    async with EmbeddedHub({HUB: 1}) as hub, PostgresStore(url, schema=schema) as store:
+        connection = hub.connection_string(HUB)
+        async with open_client(connection) as client:
+            await (await client.sender("0")).send([Event(body.encode()) for body in "abcd"])
+        fixed = FixedPartitionProcessor(
+            connection, partitions=1, store=store, poison=POISON, checkpoint_on_stop=False
+        )
+        fixed.on_batch(handle)
+        options = ProcessorOptions(
+            poison=POISON, checkpoint_on_stop=False, backoff_first_s=0.01, backoff_most_s=0.02
+        )
+        pull = Processor(connection, store=store, options=options)
+        processor = fixed if api == "fixed" else pull
+        async with processor, asyncio.timeout(LIMIT_S):
+            running = asyncio.create_task(
+                fixed.run()
+                if api == "fixed"
+                else pull.run(serve_partition)
+                if api == "run(serve)"
+                else pull.run(handler=handle)
+            )
+            while written() < "abcd":  # noqa: ASYNC110 (the handler writes it to the database)
+                await asyncio.sleep(0.05)
+            assert reached() == [(3,)]
+        await running
+    assert (written(), fails) == ("abcd", [])

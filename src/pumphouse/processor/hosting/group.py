@@ -27,7 +27,7 @@ from pumphouse.client.base import DEFAULT_GROUP, ConnectionString, HubClient
 from pumphouse.client.factory import open_client
 from pumphouse.errors import OptionError
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.option_names import named_options
+from pumphouse.option_names import named_options, unknown_name
 from pumphouse.processor.checks.factories import check_factory
 from pumphouse.processor.checks.parts import check_connect, check_store
 from pumphouse.processor.checks.values import check_flag, check_function
@@ -276,6 +276,23 @@ class ProcessorGroup:
         if self._is_started:
             await self._close()
             self._raise_errors()
+
+    def pause(self, member: str | None = None) -> None:
+        """Deliver no more batches of the member HUB/GROUP, or of all. They keep their leases."""
+        for processor in self._chosen(member):
+            processor.pause()
+
+    def resume(self, member: str | None = None) -> None:
+        """Deliver batches again. Partitions that poison has stopped are started again."""
+        for processor in self._chosen(member):
+            processor.resume()
+
+    def _chosen(self, member: str | None) -> list[AnyProcessor]:
+        if member is None:
+            return list(self.members.values())
+        if member not in self._members:
+            raise OptionError(f"the group has no member {unknown_name(member, self._members)}")
+        return [self._members[member].processor]
 
     async def _close(self) -> None:
         opened, self._opened = self._opened, AsyncExitStack()
