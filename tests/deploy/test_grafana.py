@@ -6,7 +6,10 @@ tests/cli/demo runs every query against a Prometheus that scrapes a demonstratio
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
+from math import nan
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -23,7 +26,7 @@ from tests.deploy.boards import (
     read_board,
 )
 from tests.deploy.manifests import DEPLOY, compose
-from tests.lag.prometheus_server import promtool
+from tests.lag.prometheus_server import Prometheus, promtool
 
 BY = re.compile(r"\bby \(([^)]*)\)")
 LEGEND = re.compile(r"\{\{(\w+)\}\}")
@@ -166,6 +169,18 @@ def test_the_values_of_a_query(
     file.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
     checked = promtool("test", "rules", str(file))
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(("values", "found"), [([], False), ([nan], False), ([nan, 0.0], True)])
+def test_a_query_that_finds_only_nan_finds_no_value(
+    tmp_path: Path, values: list[float], found: bool
+) -> None:
+    """In the test of the demonstration, which asks every query of the boards."""
+    prometheus = Prometheus(tmp_path, [], limit_s=0.0)
+    answers: list[tuple[dict[str, str], float]] = [({}, value) for value in values]
+    outcome = nullcontext() if found else pytest.raises(AssertionError, match="no values")
+    with patch.object(prometheus, "ask", lambda query: answers), outcome:
+        prometheus.until_series("up")
 
 
 def test_an_unknown_metric_is_noticed() -> None:
