@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pumphouse.clock import Clock
-from pumphouse.errors import OwnershipLost, StoreError, StoreUnavailable
+from pumphouse.errors import OwnershipLost, PumphouseError, StoreError, StoreUnavailable
 from pumphouse.leases.model import (
     RESUME,
     Granted,
@@ -335,8 +335,8 @@ class LeaseTable:
         try:
             async with asyncio.timeout(self.options.store_s):
                 listing = await self.store.list_ownership(self.group)
-        except (OSError, StoreError) as error:
-            why = str(error) or f"the store did not respond within {self.options.store_s:g} s"
+        except Exception as error:
+            _, why = unknown_cause(error, self.options.store_s)
             listing_error = StoreError(f"the rows of {self.group} could not be listed: {why}")
             self.reporter.failed("release_failed", partition, listing_error)
             return None
@@ -413,14 +413,9 @@ class LeaseTable:
         try:
             async with asyncio.timeout(deadline_s):
                 outcomes = await self.store.claim_ownership(self.group, rows)
-        except TimeoutError:
-            why = f"the store did not respond in time (at most {self.options.store_s:g} s)"
+        except Exception as error:
+            kind, why = unknown_cause(error, self.options.store_s)
             outcomes = [Unknown(row, why) for row in rows]
-        except StoreError as error:
-            kind = type(error)
-            outcomes = [Unknown(row, str(error)) for row in rows]
-        except OSError as error:  # of a store of the user's own
-            outcomes = [Unknown(row, repr(error)) for row in rows]
         self.reporter.recorder.wrote(operation, outcomes)
         self._report_unknown(outcomes, kind)
         return outcomes
@@ -442,3 +437,17 @@ def _partition(outcome: ClaimOutcome) -> str:
 
 def _granted(outcomes: Iterable[ClaimOutcome]) -> list[Ownership]:
     return [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
+
+
+def unknown_cause(error: Exception, limit_s: float) -> tuple[type[StoreError], str]:
+    """Why the outcome of a call is unknown. A store of the user's own may raise any exception.
+
+    Raises other errors of this package: they are bugs.
+    """
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable, f"the store did not respond in time (at most {limit_s:g} s)"
+    if isinstance(error, StoreError):
+        return type(error), str(error)
+    if isinstance(error, PumphouseError):
+        raise error
+    return StoreUnavailable if isinstance(error, OSError) else StoreError, repr(error)

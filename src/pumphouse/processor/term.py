@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from pumphouse.client.base import HubClient
 from pumphouse.clock import Clock
-from pumphouse.errors import ConnectionFailed, StoreUnavailable
+from pumphouse.errors import ConnectionFailed, PumphouseError, StoreError, StoreUnavailable
 from pumphouse.leases.model import Group
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.processor.handling.cancellation import OwnedTasks
@@ -73,7 +73,11 @@ async def hub_within(seconds: float, what: str, where: str) -> AsyncGenerator[No
 
 @asynccontextmanager
 async def store_within(seconds: float, what: str) -> AsyncGenerator[None, None]:
-    """StoreUnavailable with the name of the call if the store does not respond."""
+    """Raise StoreUnavailable with the name of the call if the store does not respond.
+
+    An exception of a store of the user's own becomes a StoreError: of a driver or a bug, it must
+    not end the host before `give_up_s`.
+    """
     try:
         async with asyncio.timeout(seconds) as limit:
             yield
@@ -81,8 +85,12 @@ async def store_within(seconds: float, what: str) -> AsyncGenerator[None, None]:
         raise StoreUnavailable(
             f"{what}: the checkpoint store {no_response(limit, seconds, error)}"
         ) from None
-    except OSError as error:  # of a store of the user's own
+    except OSError as error:
         raise StoreUnavailable(f"{what}: {error!r}") from error
+    except PumphouseError:
+        raise
+    except Exception as error:
+        raise StoreError(f"{what}: {error!r}") from error
 
 
 def no_response(limit: asyncio.Timeout, seconds: float, error: TimeoutError) -> str:

@@ -286,19 +286,63 @@ def test_a_store_that_rejects_writes_ends_the_host() -> None:
     run(scenario())
 
 
-def test_a_store_of_the_user_that_raises_oserror_does_not_end_the_host() -> None:
-    class Raw(OutageStore):
-        async def _reach(self) -> None:
-            if self.away:
-                raise ConnectionResetError("reset by peer")
+class RawStore(OutageStore):
+    """A store of the user: while it is away, it raises the error of its driver."""
+
+    error: Exception = ConnectionResetError("reset by peer")
+
+    async def _reach(self) -> None:
+        if self.away:
+            raise self.error
+
+
+class DriverError(Exception):
+    """Of a database driver: neither an OSError nor a StoreError."""
+
+
+@pytest.mark.parametrize("error", [RawStore.error, DriverError("server closed the connection")])
+def test_a_store_of_the_user_that_raises_its_own_errors_does_not_end_the_host(
+    error: Exception,
+) -> None:
+    errors: list[Exception] = []
 
     async def scenario() -> None:
         async with HubAndStore(1) as env:
-            store = Raw(env.store)
-            engine = Engine(env.connection, serve, store=store, host="a", clock=env.clock)
+            store = RawStore(env.store)
+            store.error = error
+            engine = Engine(
+                env.connection,
+                serve,
+                store=store,
+                host="a",
+                clock=env.clock,
+                on_error=lambda partition, failed: errors.append(failed),
+            )
             async with engine:
                 await until(lambda: engine.owned)
                 await store.outage("raw", 100)
+                assert not engine.owned  # the lease has expired
                 await until(lambda: engine.owned)
+
+    run(scenario())
+    texts = [str(failed) for failed in errors if isinstance(failed, StoreError)]
+    assert any(text.endswith(f"could not be listed: {error!r}") for text in texts), texts
+    assert any(text.endswith(f"not have been written: {error!r}") for text in texts), texts
+
+
+def test_a_store_of_the_user_that_always_raises_ends_the_host() -> None:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            store = RawStore(env.store)
+            store.error = DriverError("a bug")
+            options = ProcessorOptions(give_up_s=60.0)
+            engine = Engine(
+                env.connection, serve, store=store, host="a", clock=env.clock, options=options
+            )
+            await engine.start()
+            await until(lambda: engine.owned)
+            store.away = "raw"
+            failure, _ = await ends_with(env, engine)
+            assert "a bug" in str(failure)
 
     run(scenario())
