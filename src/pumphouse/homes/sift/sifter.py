@@ -9,6 +9,7 @@ Spark gets only counts.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pumphouse.homes.duplicates import admit_new
-from pumphouse.homes.exact_validation import ALL_REASONS, validate_body
+from pumphouse.homes.exact_validation import validate_body
 from pumphouse.homes.kinds.defaults import DEFAULT
 from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import MODES, Reading, encode_alert, home_of, kind_of
@@ -31,7 +32,10 @@ from pumphouse.spark.worker import freeze_imported_modules
 
 KIND = "kind_"  # begins the names of the counts of each kind of sensor
 LATE = "late"
-OUTCOMES = (KEPT, REPEATED, DROPPED, *ALL_REASONS)
+COUNTS = "counts"
+# One text and not a column for each count: Spark compiles an aggregation of all columns anew in
+# every task.
+OUTPUT = f"{COUNTS} STRING"
 # The name "seen" is part of the checkpoint (the state and its field): it must not change.
 STATE_SCHEMA = StructType([StructField("seen", BinaryType())])
 
@@ -79,7 +83,7 @@ class Sifter(StatefulProcessor):
             self.validate(table, row)
         self.evaluate(table)
         self.outgoing.add(table)
-        yield pd.DataFrame([counts_of(table, self.kinds)])
+        yield pd.DataFrame({COUNTS: [json.dumps(counts_of(table))]})
 
     def close(self) -> None:
         """The end of the task: Spark stores the new state only if this succeeds."""
@@ -123,21 +127,14 @@ class Sifter(StatefulProcessor):
         self.state.update((pack_state(windows, history),))
 
 
-def count_names(kinds: Kinds) -> list[str]:
-    return [*OUTCOMES, LATE, *(KIND + name for name in kinds.names)]
-
-
-def count_schema(kinds: Kinds) -> StructType:
-    return StructType([StructField(name, LongType()) for name in count_names(kinds)])
-
-
-def counts_of(table: Table, kinds: Kinds) -> dict[str, int]:
+def counts_of(table: Table) -> dict[str, int]:
     """The number of rows of each outcome, without the details of an invalid record, of late rows,
-    and of each kind of sensor."""
+    and of each kind of sensor; without those that are 0."""
     counts = Counter[str](text.partition(":")[0] for text in table["outcome"].tolist())
     counts.update(KIND + name for name in table["kind"].tolist() if name is not None)
-    counts[LATE] = int(table["late"].sum())
-    return {name: counts[name] for name in count_names(kinds)}
+    if late := int(table["late"].sum()):
+        counts[LATE] = late
+    return dict(counts)
 
 
 def set_values(table: Table, row: int, reading: Reading) -> None:

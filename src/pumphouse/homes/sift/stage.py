@@ -24,7 +24,9 @@ duplicates are dropped for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -37,7 +39,7 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import ACTIVITY_HUB, ALERTS_HUB, DEADLETTER_HUB, KINDS, SENSORS_HUB
 from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED, delivery_to
-from pumphouse.homes.sift.sifter import KIND, Deliver, Sifter, count_names, count_schema
+from pumphouse.homes.sift.sifter import COUNTS, KIND, LATE, OUTPUT, Deliver, Sifter
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
 from pumphouse.homes.validation import select_relevant, validate_columns
 from pumphouse.homes.watch.raised_alerts import raised_fingerprints
@@ -116,7 +118,7 @@ def start(
     if settings.alarms:
         known = raised_fingerprints(spark, namespace, settings.kinds)
     delivered = sifted(events, settings, deliver, known)
-    delivered = delivered.observe(DELIVERED_COUNTS, *delivered_metrics(settings.kinds))
+    delivered = delivered.observe(DELIVERED_COUNTS, f.collect_list(COUNTS).alias(COUNTS))
     # No sink: each task has delivered its rows when it ends.
     writer = delivered.writeStream.queryName(NAME).format("noop").outputMode("append")
     writer = writer.option("checkpointLocation", checkpoint)
@@ -145,7 +147,7 @@ def sifted(
     keyed = relevant.select(bucket.alias("bucket"), "*")
     return keyed.groupBy("bucket").transformWithStateInPandas(
         statefulProcessor=Sifter(ahead_ms, late_ms, known, deliver, settings.kinds),
-        outputStructType=count_schema(settings.kinds),
+        outputStructType=OUTPUT,
         outputMode="Append",
         timeMode="None",
     )
@@ -163,30 +165,23 @@ def validated_metrics(kinds: Kinds) -> list[Any]:
     return [readings, count_of(dropped, "dropped"), count_of(late, "late"), *by_kind]
 
 
-def delivered_metrics(kinds: Kinds) -> list[Any]:
-    """Sums of the counts of each bucket."""
-    sums = ((name, f.sum(f.col(f"`{name}`"))) for name in count_names(kinds))
-    return [f.coalesce(total, f.lit(0)).alias(name) for name, total in sums]
-
-
 def count_of(condition: Any, name: str) -> Any:
-    return f.coalesce(f.count_if(condition), f.lit(0)).alias(name)
+    return f.count_if(condition).alias(name)
 
 
 def counts(progress: Any) -> Counts:
     """The counts of a batch, from `query.lastProgress` or the progress given to a listener."""
     observed = progress["observedMetrics"]
-    validated, delivered = (
-        as_counts(observed.get(name)) for name in (VALIDATED_COUNTS, DELIVERED_COUNTS)
-    )
-    reasons = {name: delivered[name] for name in ALL_REASONS if delivered.get(name)}
+    validated = as_dict(observed.get(VALIDATED_COUNTS))
+    delivered = sum_of(as_dict(observed.get(DELIVERED_COUNTS)).get(COUNTS, ()))
+    reasons = {name: delivered[name] for name in ALL_REASONS if delivered[name]}
     return Counts(
         readings=validated.get("readings", 0),
-        activities=delivered.get(KEPT, 0),
-        dropped=validated.get("dropped", 0) + delivered.get(DROPPED, 0),
-        duplicates=delivered.get(REPEATED, 0),
+        activities=delivered[KEPT],
+        dropped=validated.get("dropped", 0) + delivered[DROPPED],
+        duplicates=delivered[REPEATED],
         malformed=sum(reasons.values()),
-        late=validated.get("late", 0) + delivered.get("late", 0),
+        late=validated.get(LATE, 0) + delivered[LATE],
         reasons=reasons,
         kinds=dict.fromkeys(KINDS, 0) | counts_by_kind(validated, delivered),
     )
@@ -198,7 +193,15 @@ def counts_by_kind(*observed: Mapping[str, int]) -> dict[str, int]:
     return {name.removeprefix(KIND): sum(each.get(name, 0) for each in observed) for name in names}
 
 
-def as_counts(observed: Any) -> dict[str, int]:
+def sum_of(texts: Iterable[str]) -> Counter[str]:
+    """The counts of all buckets, each a JSON object."""
+    total = Counter[str]()
+    for text in texts:
+        total.update(json.loads(text))
+    return total
+
+
+def as_dict(observed: Any) -> dict[str, Any]:
     """Observed metrics as a dict: from a Spark row, a dict, or None for a batch without rows."""
     if observed is None:
         return {}
