@@ -102,7 +102,7 @@ def without_repeats(spark: SparkSession, hubs: Hubs) -> list[str]:
 @pytest.fixture
 def hubs(tmp_path: Path) -> Iterator[Hubs]:
     up = subprocess.Popen(
-        [BIN / "pumphouse", "up", "--hubs", "sensors:4,activity:2", "--port", "0",
+        [sys.executable, "-m", "pumphouse", "up", "--hubs", "sensors:4,activity:2", "--port", "0",
          "--data", tmp_path / "data", "-o", "json"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
