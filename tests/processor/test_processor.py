@@ -169,6 +169,10 @@ def test_a_checkpoint_cannot_pass_the_last_event_handed_out() -> None:
                     await partition.checkpoint(replace(batch[-1], sequence=3))
                 with pytest.raises(OptionError, match="without a sequence number"):
                     await partition.checkpoint(Event(b"made up"))
+                for wrong, kind in ((batch, "list"), (3, "int"), ("3", "str")):
+                    given: Any = wrong
+                    with pytest.raises(OptionError, match=f"needs an event .got a {kind}."):
+                        await partition.checkpoint(given)
                 await batches.aclose()
 
     run(scenario())
@@ -389,9 +393,12 @@ async def test_a_processor_starts_once() -> None:
                 await processor.__aenter__()
 
 
+UNUSED = "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=eh"
+
+
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(OptionError, match="unknown strategy 'best'"):
-        Processor("", store=MemoryStore(), strategy="best")
+        Processor(UNUSED, store=MemoryStore(), strategy="best")
 
 
 # -- in real time, in a file ----------------------------------------------------------------------

@@ -150,7 +150,12 @@ class Progress:
         return self._handler is not None and self._handler == current_caller()
 
     def check_handed_out(self, event: Event, partition: str) -> None:
-        """OptionError if the event is of another partition, or was not handed out yet."""
+        """OptionError if it is not an event, is of another partition, or was not handed out yet."""
+        if not isinstance(event, Event):
+            raise OptionError(
+                f"checkpoint needs an event (got a {type(event).__name__}): pass events[-1], or "
+                "nothing"
+            )
         if event.partition is not None and event.partition != partition:
             raise OptionError(
                 f"cannot checkpoint event {event.sequence} of partition {event.partition} "
