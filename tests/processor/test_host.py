@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pumphouse.client.factory import open_client
 from pumphouse.errors import PoisonEvent
 from pumphouse.events import LATEST, Event, Position
-from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Checkpoint
-from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import (
     CheckpointPolicy,
@@ -426,31 +422,3 @@ def test_a_policy_writes_checkpoints_automatically() -> None:
             await env.until_checkpoint(9)
 
     run(scenario())
-
-
-async def test_plain_methods_run_in_threads() -> None:
-    """In real time: a virtual loop does not wait for a thread."""
-    threads: set[str] = set()
-    handled = threading.Event()
-
-    class PlainProcessor:
-        def open(self, context: PartitionContext) -> None:
-            threads.add(threading.current_thread().name)
-
-        def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
-            threads.add(threading.current_thread().name)
-            handled.set()
-
-        def process_error(self, context: PartitionContext, error: Exception) -> None: ...
-
-        def close(self, context: PartitionContext, reason: CloseReason) -> None:
-            threads.add(threading.current_thread().name)
-
-    async with EmbeddedHub({HUB: 1}) as hub, open_client(hub.connection_string(HUB)) as client:
-        await (await client.sender()).send([Event(b"x")])
-        host = EventProcessorHost("a", hub.connection_string(HUB), store=MemoryStore())
-        async with host:
-            await host.register(PlainProcessor)
-            assert await asyncio.to_thread(handled.wait, 60)
-    assert threads
-    assert all(name.startswith("pumphouse processor") for name in threads)

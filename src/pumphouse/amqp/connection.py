@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from pumphouse.amqp import sasl, states
-from pumphouse.amqp.columnar.repeated_transfers import TRANSFER, TransferTemplates
+from pumphouse.amqp.columnar.repeated_transfers import TransferTemplates
 from pumphouse.amqp.columnar.transfer_shapes import TransferShapes
 from pumphouse.amqp.composites import Composite, decode_performative
 from pumphouse.amqp.credit import RESOURCE_LIMIT, Budget, Limits
@@ -375,20 +375,10 @@ class Connection:
         # All frames of a large delivery have the same performative: it is decoded once.
         if self._more and frame.data.startswith(self._more[0], frame.start, frame.end):
             return self._more[1], frame.start + len(self._more[0])
-        performative, payload_start = self.decode_new(frame)
+        performative, payload_start = self._shapes.decode(frame.data, frame.start, frame.end)
         size = payload_start - frame.start
         if isinstance(performative, Transfer) and performative.more and size <= MORE_BYTES_MAX:
             self._more = frame.data[frame.start : payload_start], performative
-        return performative, payload_start
-
-    def decode_new(self, frame: Frame) -> tuple[Composite, int]:
-        """The same for a frame that does not repeat the performative of the one before it."""
-        data, start, end = frame.data, frame.start, frame.end
-        if data.startswith(TRANSFER, start) and (shaped := self._shapes.find(data, start, end)):
-            return shaped
-        performative, payload_start = decode_performative(data, start, end)
-        if isinstance(performative, Transfer):
-            self._shapes.learn(data, start, payload_start, performative)
         return performative, payload_start
 
     def on_connection_frame(self, channel: int, performative: Composite) -> None:

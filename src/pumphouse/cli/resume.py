@@ -89,7 +89,8 @@ async def request(
 ) -> dict[str, str]:
     """Write the requests; returns the owner of each requested partition."""
     from pumphouse.errors import StoreError
-    from pumphouse.leases.model import Granted, request_resume
+    from pumphouse.leases.model import request_resume
+    from pumphouse.leases.store import granted_rows
     from pumphouse.processor.admin.resumes import stopped_rows
 
     requested: dict[str, str] = {}
@@ -100,8 +101,7 @@ async def request(
             return requested
         claims = [request_resume(row) for row in rows]
         outcomes = await access.store.claim_ownership(access.group, claims)
-        granted = [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
-        requested |= {row.partition: row.owner for row in granted}
+        requested |= {row.partition: row.owner for row in granted_rows(outcomes)}
     names = ", ".join(row.partition for row in rows if row.partition not in requested)
     raise StoreError(f"the request for partition {names} could not be written; retry")
 

@@ -49,6 +49,11 @@ ClaimOutcome = Granted[Ownership] | Refused[Ownership] | Unknown[Ownership]
 CheckpointOutcome = Granted[Checkpoint] | Refused[Checkpoint] | Unknown[Checkpoint]
 
 
+def granted_rows(outcomes: Iterable[ClaimOutcome]) -> list[Ownership]:
+    """The rows that were written."""
+    return [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
+
+
 class CheckpointStore(Protocol):
     """Keeps ownerships, checkpoints and members. `async with` opens and closes it."""
 

@@ -32,7 +32,7 @@ from pumphouse.leases.model import (
     confirm,
     raise_epoch,
 )
-from pumphouse.leases.store import CheckpointStore, ClaimOutcome
+from pumphouse.leases.store import CheckpointStore, ClaimOutcome, granted_rows
 from pumphouse.processor.health.ownership_log import OwnershipLog
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.plan import (
@@ -213,19 +213,19 @@ class LeaseTable:
         """Write claims; returns the granted partitions. `listed` has the rows before the claims."""
         before = listed or {}
         sent_s, outcomes = await self._request(CLAIM, rows, [row.epoch for row in rows])
-        granted = _granted(outcomes)
+        granted = granted_rows(outcomes)
         gained = [row for row in granted if self._gain(row, sent_s, before.get(row.partition))]
         return [row.partition for row in gained]
 
     async def nominate(self, rows: Sequence[Ownership]) -> list[str]:
         """Request these partitions from their owners; returns those whose request was granted."""
         _, outcomes = await self._request(REQUEST, rows, [row.epoch + 1 for row in rows])
-        return [row.partition for row in _granted(outcomes)]
+        return [row.partition for row in granted_rows(outcomes)]
 
     async def return_rows(self, rows: Sequence[Ownership]) -> None:
         """Give rows away that are in our name but not held."""
         _, outcomes = await self._request(RELEASE, rows, [])
-        for row in _granted(outcomes):
+        for row in granted_rows(outcomes):
             self.log.returned(row)
 
     async def _request(
@@ -433,10 +433,6 @@ class LeaseTable:
 
 def _partition(outcome: ClaimOutcome) -> str:
     return outcome.row.partition if isinstance(outcome, Granted) else outcome.requested.partition
-
-
-def _granted(outcomes: Iterable[ClaimOutcome]) -> list[Ownership]:
-    return [outcome.row for outcome in outcomes if isinstance(outcome, Granted)]
 
 
 def unknown_cause(error: Exception, limit_s: float) -> tuple[type[StoreError], str]:

@@ -11,10 +11,14 @@ from dataclasses import replace
 
 import pytest
 
+from pumphouse.client.factory import open_client
 from pumphouse.clock import SystemClock
 from pumphouse.errors import HandlerStuck
 from pumphouse.events import Event
+from pumphouse.hub.embedded import EmbeddedHub
+from pumphouse.leases.stores.memory import MemoryStore
 from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, call_user_code
+from pumphouse.processor.host import CloseReason, EventProcessorHost, PartitionContext
 from pumphouse.processor.options import ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from tests.processor.handling.test_handlers import OPTIONS, HandlerHost
@@ -168,3 +172,34 @@ async def test_the_threads_follow_owned_partitions_and_concurrency_up_to_the_lim
         release.set()
         await host.until(lambda: running[0] == 0)
     assert (len(threads), running[1]) == (expected, expected)
+
+
+async def test_plain_methods_run_in_threads() -> None:
+    """In real time: a virtual loop does not wait for a thread."""
+    threads: set[str] = set()
+    handled = threading.Event()
+
+    class PlainProcessor:
+        def open(self, context: PartitionContext) -> None:
+            threads.add(threading.current_thread().name)
+
+        def process_events(self, context: PartitionContext, messages: list[Event]) -> None:
+            threads.add(threading.current_thread().name)
+            handled.set()
+
+        def process_error(self, context: PartitionContext, error: Exception) -> None: ...
+
+        def close(self, context: PartitionContext, reason: CloseReason) -> None:
+            threads.add(threading.current_thread().name)
+
+    async with (
+        EmbeddedHub({"sensors": 1}) as hub,
+        open_client(hub.connection_string("sensors")) as client,
+    ):
+        await (await client.sender()).send([Event(b"x")])
+        host = EventProcessorHost("a", hub.connection_string("sensors"), store=MemoryStore())
+        async with host:
+            await host.register(PlainProcessor)
+            assert await asyncio.to_thread(handled.wait, 60)
+    assert threads
+    assert all(name.startswith("pumphouse processor") for name in threads)

@@ -7,8 +7,8 @@ decoded becomes a shape, and the others are compared with it.
     ... handle 0x70 | delivery id | 0xa0 length | tag | message format, settled, more ... | payload
     |<--- head ---->|             |<- middle -->|     |<------------- tail -------------->|
 
-    Connection.decode -> TransferShapes.find -> Transfer; otherwise decode_performative, learn
-                         ^^^^^^^^^^^^^^^^^^^ this module
+    Connection.decode -> TransferShapes.decode -> find; otherwise decode_performative, learn
+                         ^^^^^^^^^^^^^^^^^^^^^ this module
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pumphouse.amqp.columnar.repeated_transfers import (
     TRANSFER,
     UINT_SIZES,
 )
+from pumphouse.amqp.composites import Composite, decode_performative
 from pumphouse.amqp.performatives import Transfer
 
 SHAPES_MAX = 8  # on one connection; a link needs three
@@ -47,6 +48,15 @@ class TransferShapes:
     def __init__(self) -> None:
         self._shapes: list[TransferShape] = []
         self._missed = 0  # transfers without a shape while there was no room for theirs
+
+    def decode(self, data: bytes, pos: int, end: int) -> tuple[Composite, int]:
+        """The performative at `pos`, and the position after it."""
+        if data.startswith(TRANSFER, pos) and (shaped := self.find(data, pos, end)):
+            return shaped
+        performative, after = decode_performative(data, pos, end)
+        if isinstance(performative, Transfer):
+            self.learn(data, pos, after, performative)
+        return performative, after
 
     def find(self, data: bytes, pos: int, end: int) -> tuple[Transfer, int] | None:
         """The transfer at `pos` and the position after it, if it has a known shape."""
