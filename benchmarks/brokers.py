@@ -11,9 +11,9 @@ clients from PyPI. If a broker is not installed, its row has only the number of 
   and at most 2,000 events without acknowledgement: 20 batches of 100 if the client has batches.
   Kafka's client decides the size of its batches. The mock broker stores at most 5 MiB, so its
   events are read in several parts.
-- **Ours.** `pumphouse up`, with the native client (20 batches of 100 in flight, prefetch 3000). The
-  bulk client, which only reads, and the blocking official SDK (one batch at a time) are compared
-  with the best peer of that row.
+- **Ours.** `pumphouse up`, with the native client (20 batches of 100 in flight, a
+  prefetch of 4 MiB). The bulk client, which only reads, and the blocking official SDK (one batch at
+  a time) are compared with the best peer of that row.
 - **In memory**: events need not be on disk; RabbitMQ streams write to files but do not sync.
   **Durable** means a sync before every acknowledgement, which may cover many events: `sync=always`
   for the hub, `appendfsync always` for Redis, file storage with `sync_interval: always` for NATS, a
@@ -44,7 +44,7 @@ Where a peer is ahead, and why:
 - **Redis** receives small events in C, and returns them from memory even if it is durable. A
   durable hub reads events from its files, so its memory does not grow with its events.
 - **Client**: those of Redis, RabbitMQ streams and Kafka have parsers in C, or events without
-  fields. The native client creates an object with all fields of an event.
+  fields. The native client creates an object for each event.
 - **Official SDK**: most of the CPU time is that of the SDK. It has only one batch of 100 events in
   flight, so the hub wakes up for each batch.
 - **Memory**: Redis packs several events into one node, and stores their field names once.

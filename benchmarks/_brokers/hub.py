@@ -31,7 +31,9 @@ from benchmarks._brokers.servers import LOOPBACK, free_ports, greets
 AMQP_HEADER = b"AMQP\x03\x01\x00\x00"
 KEY = "YmVuY2htYXJrcw=="
 PARTITION = "0"
-PREFETCH = 3000
+# The peers' clients request bytes, not events: as many events as fit into these bytes.
+PREFETCH, PREFETCH_BYTES = 12_000, 4 << 20
+SDK_PREFETCH = 3000  # the fastest
 
 NATIVE = Kind("hub-native", "native client", OURS_PYTHON)
 BULK = Kind("hub-bulk", "bulk client", OURS_PYTHON, publishes=False)
@@ -98,7 +100,8 @@ class NativeHubClient:
     async def consume(self) -> AsyncIterator[Sequence[bytes]]:
         from pumphouse.client.base import ReaderOptions
 
-        reader = await self.client.reader(ReaderOptions(PARTITION, prefetch=PREFETCH))
+        options = ReaderOptions(PARTITION, prefetch=PREFETCH, prefetch_bytes_max=PREFETCH_BYTES)
+        reader = await self.client.reader(options)
         try:
             while True:
                 events = await reader.receive(PREFETCH, deadline_s=IDLE_S)
@@ -184,8 +187,8 @@ class SdkHubClient:
         options = {
             "partition_id": PARTITION,
             "starting_position": "-1",
-            "prefetch": PREFETCH,
-            "max_batch_size": PREFETCH,
+            "prefetch": SDK_PREFETCH,
+            "max_batch_size": SDK_PREFETCH,
         }
         reading = threading.Thread(target=consumer.receive_batch, args=(on_batch,), kwargs=options)
         reading.start()

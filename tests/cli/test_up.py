@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -120,6 +121,16 @@ async def test_a_hub_is_ready_while_it_listens() -> None:
         hub.may_stop.set()
         await asyncio.wait_for(serving, 20)
     assert failures() == []
+
+
+def test_what_the_first_events_need_is_imported_after_the_start() -> None:
+    code = (
+        "import sys; from pumphouse.cli.up import import_later;"
+        "assert 'numpy' not in sys.modules; import_later().join();"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_metrics_are_served_on_the_given_address_only(program: Start) -> None:

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -249,8 +250,17 @@ async def serve(
         async with hub:
             listens.set()
             announce(hub)
+            import_later()
             await stop.wait()
             listens.clear()
+
+
+def import_later() -> threading.Thread:
+    """Import what the first events need, so that they do not wait for it."""
+    module = "pumphouse.hub.frames.uniform_events"  # and numpy, which takes most of the time
+    thread = threading.Thread(target=import_module, args=(module,))
+    thread.start()
+    return thread
 
 
 @contextmanager
