@@ -139,6 +139,24 @@ def test_an_invalid_option_is_named(given: dict[str, str], reason: str) -> None:
         with_string(given)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxEventsPerTrigger", "9" * 19),
+        ("maxEventsPerTrigger", "9" * 5000),
+        ("maxBytesPerTrigger", "9" * 400),
+        ("startingTimestamp", "9" * 5000),
+        ("startingPosition", '{"a":' * 100_000),
+        ("startingPositions", "[" * 100_000),
+        ("partitions", "0-99999999999"),
+    ],
+)
+def test_a_value_that_is_far_too_long_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"invalid {name} ") as failed:
+        with_string({name: value})
+    assert len(str(failed.value)) < 1000
+
+
 SECRETS = (
     "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=hidden;",
     "endpoint = sb://ns/; shared access key = hidden",

@@ -38,6 +38,7 @@ _SECRET = re.compile(
 )
 # A store of blobs is named by the connection string of its account.
 MAY_BE_CONNECTIONS = {"connectionstring", "store", "checkpointstore"}
+NUMBER_DIGITS_MAX = 18  # Spark's limits are 64-bit numbers
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -93,7 +94,8 @@ class OptionValues:
         digits = text.strip().replace("_", "")
         if not digits:
             return None
-        number = int(digits) if digits.isdecimal() else -1
+        is_number = digits.isdecimal() and len(digits) <= NUMBER_DIGITS_MAX
+        number = int(digits) if is_number else -1
         if not is_within(option, number):
             raise invalid(name, text, f"a whole number, {bounds(option)}")
         return number
@@ -227,7 +229,7 @@ def from_iso(written: str) -> float | None:
 
 def read_size(name: str, text: str) -> int:
     """Bytes out of 16m, 16MB, 1g, 65536."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip()) if len(text) <= 2 * NUMBER_DIGITS_MAX else None
     size = int(float(match["number"]) * _BYTES[match["unit"].lower()]) if match else 0
     if size < 1:
         raise invalid(name, text, "a size such as 16m, 512k, or bytes")

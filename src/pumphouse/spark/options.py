@@ -23,6 +23,8 @@ from pumphouse.spark.tenancy.options import TenancyOptions, read_tenancy
 
 CONNECTION_VARIABLE = "PUMPHOUSE_CONNECTION"
 NOT_IN_VARIABLES = re.compile(r"[^A-Za-z0-9]")
+DIGITS_MAX = 5  # of a port, and of the number of a partition
+PARTITIONS_MAX = 10_000  # in a range of the option partitions; hubs have up to 2,048
 EVENTS_PER_PARTITION = 10_000  # per trigger; the Scala connector's 1,000 leaves streams idle
 
 
@@ -301,7 +303,7 @@ def connection_from_parts(values: OptionValues, namespace: str) -> ConnectionStr
         )
     authority = namespace.removeprefix("sb://").strip("/")
     host, _, port = authority.partition(":")
-    if port and not port.isdecimal():
+    if port and not (port.isdecimal() and len(port) <= DIGITS_MAX):
         raise invalid("fullyQualifiedNamespace", namespace, "HOST or HOST:PORT")
     return ConnectionString(host, int(port or 5671), authority, key_name=key_name, key=key)
 
@@ -365,12 +367,17 @@ def read_plugin(text: str) -> str:
     return text.strip()
 
 
+def is_range(first: str, last: str) -> bool:
+    are_numbers = all(part.isdecimal() and len(part) <= DIGITS_MAX for part in (first, last))
+    return are_numbers and int(first) <= int(last) < PARTITIONS_MAX
+
+
 def read_partitions(text: str) -> tuple[str, ...]:
     """Partitions out of `0,1,5-7`."""
     partitions: list[str] = []
     for part in (part.strip() for part in text.strip("[] ").split(",")):
         first, dash, last = part.partition("-")
-        if dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+        if dash and is_range(first, last):
             partitions += map(str, range(int(first), int(last) + 1))
         elif part.strip('"').isdecimal():
             partitions.append(part.strip('"'))

@@ -51,10 +51,13 @@ def read_position(option: str, text: str, now_ms: int) -> Position:
     return from_text(option, written, now_ms)
 
 
+MS_DIGITS_MAX = 18
+
+
 def read_timestamp(option: str, text: str, now_ms: int) -> Position:
     """A time: in ms since 1970, as ISO text, or relative to now."""
     written = text.strip()
-    if is_ms(written):
+    if is_ms(written) and len(written) <= MS_DIGITS_MAX:
         return time_in_ms(written)
     position = from_text(option, written, now_ms)
     if position.kind != "time":
@@ -204,7 +207,7 @@ def partition_of(option: str, key: str, hub: str) -> str:
 def load_json(option: str, text: str) -> Any:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise invalid_position(option, text) from None
     if not (isinstance(value, dict) or text.lstrip().startswith('"')):
         raise invalid_position(option, text)
