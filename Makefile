@@ -1,5 +1,9 @@
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
+# Compiled modules are kept in .venv, whatever the machine is set to: the tests and the demonstration
+# start hundreds of processes, and without them each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.venv/pycache
 .PHONY: help setup demo test test-spark test-spark-versions conformance check audit check-deploy docs bench fuzz soak proof ledger simulate lock clean
 
 help: ## list the targets
