@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.errors import OptionError, OwnershipLost, StoreUnavailable
-from pumphouse.leases.stores.memory import MemoryStore
+from pumphouse.errors import OptionError, OwnershipLost, PumphouseError, StoreUnavailable
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from tests.processor.support.hub_and_store import HubAndStore, until
@@ -144,12 +143,12 @@ def test_partitions_and_run_exclude_each_other() -> None:
                 break
             with pytest.raises(OptionError, match="only one of them"):
                 await processor.run(serve)
-        processor = Processor("", store=MemoryStore(), host="host-a")
-        with pytest.raises(OptionError):
-            await processor.run(serve)  # the connection string is empty
-        with pytest.raises(OptionError, match=r"run\(serve\) already"):
-            async for _ in processor.partitions():
-                pass
+            processor = new_processor(env, group="missing")
+            with pytest.raises(PumphouseError, match="missing"):
+                await processor.run(serve)
+            with pytest.raises(OptionError, match=r"run\(serve\) already"):
+                async for _ in processor.partitions():
+                    pass
 
     run(scenario())
 

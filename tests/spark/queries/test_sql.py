@@ -42,7 +42,9 @@ def hubs(hub: Hub) -> dict[str, Hub]:
 
 @pytest.fixture
 def catalog(spark: SparkSession) -> Iterator[None]:
-    """Drops what the page creates."""
+    """Drops what the page creates, and views that other pages have left in the session."""
+    for view in ("sensors", "recent", "activity"):
+        spark.catalog.dropTempView(view)
     yield
     spark.sql("DROP VIEW IF EXISTS door_events")
     for table in ("events", "more_events"):
