@@ -25,6 +25,7 @@ LONG = (
 )
 
 settings.register_profile("project", deadline=None, print_blob=True)
+settings.register_profile("few", settings.get_profile("project"), max_examples=20)
 settings.load_profile("project")
 
 # Half of what a JVM costs in its first minute is optimising code that runs for a minute, and half
