@@ -33,7 +33,7 @@ from pumphouse.spark.worker import freeze_imported_modules
 KIND = "kind_"  # begins the names of the counts of each kind of sensor
 LATE = "late"
 COUNTS = "counts"
-# One text and not a column for each count: Spark compiles an aggregation of all columns anew in
+# One text and not a column for each count: Spark compiles an aggregation of all columns again in
 # every task.
 OUTPUT = f"{COUNTS} STRING"
 # The name "seen" is part of the checkpoint (the state and its field): it must not change.
