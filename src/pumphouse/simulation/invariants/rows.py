@@ -155,9 +155,9 @@ class RowChecks(FleetState):
     ) -> bool:
         """Whether the handled events must be in the checkpoint.
 
-        They may be missing if the store has failed since the last batch. That a handler has raised
-        after this batch is no excuse. A host that received a refusal without the current row
-        assumes that the partition is lost: then a fault since its last renewal is sufficient.
+        They may be missing if the store has failed since the last batch, but not because a handler
+        has raised after this batch. A host that received a refusal without the current row assumes
+        that the partition is lost: then a fault since its last renewal is sufficient.
         """
         failed_s = max(
             partition.checkpoint_failed_s.get(process, 0.0),
