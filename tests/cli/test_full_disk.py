@@ -32,6 +32,12 @@ LIMITED = (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_compiled_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit would cut short a compiled module that Python writes: no program could load it."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
