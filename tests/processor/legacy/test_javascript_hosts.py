@@ -47,6 +47,7 @@ class MixedGroup:
         self.ours: dict[str, EventProcessorHost] = {}
         self.theirs: dict[str, asyncio.subprocess.Process] = {}
         self._readers: list[asyncio.Task[None]] = []
+        self._stop_sending = asyncio.Event()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -142,15 +143,16 @@ class MixedGroup:
 
     async def _send(self) -> None:
         senders = {partition: await self.client.sender(partition) for partition in self.sent}
-        while True:
+        while not self._stop_sending.is_set():
             for partition, sender in senders.items():
                 await sender.send([Event(b"%d" % self.sent[partition])])
                 self.sent[partition] += 1
             await asyncio.sleep(0.1)
 
     async def stop_sending(self) -> None:
-        self._sending.cancel()
-        await asyncio.gather(self._sending, return_exceptions=True)
+        """End after an acknowledgement: an event that is sent but not counted would be missed."""
+        self._stop_sending.set()
+        await asyncio.wait_for(self._sending, LIMIT_S)
 
     async def owners(self) -> Counter[str]:
         """How many partitions each live host owns."""
