@@ -283,13 +283,13 @@ class Fleet:
     def in_hand(self, name: str) -> set[str]:
         """The partitions of which this host has a batch that is being handled."""
         self.reader.read_new()
-        hand: set[str] = set()
+        hand: set[tuple[str, int]] = set()
         for record in self.reader.records:
             if record.host == name and record.event == "in":
-                hand.add(record.partition)
+                hand.add((record.partition, record.first))
             elif record.host == name and record.event == "out":
-                hand.discard(record.partition)
-        return hand
+                hand.discard((record.partition, record.first))
+        return {partition for partition, _ in hand}
 
     def reached(self) -> dict[str, int]:
         """The highest handled sequence number by partition."""

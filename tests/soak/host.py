@@ -6,6 +6,9 @@ some of its batches, with or without an event. So a crash repeats events, and a 
 If a checkpoint is refused because the lease has expired by our own clock, it is written again
 without that check: the store must refuse it too if another host has taken over. Any other exception
 of a checkpoint is recorded: an outage of the store must not raise in a handler.
+
+A host of the API `keys` handles several keys of a partition at once. Its checkpoints are at the
+low-water mark.
 """
 
 from __future__ import annotations
@@ -40,6 +43,9 @@ from pumphouse.processor.reporting import Reporter
 from tests.soak.records import RecordWriter, digest
 
 PULL, CLASS, FUNCTIONS, FIXED = "pull", "class", "functions", "fixed"
+KEYS = "keys"  # functions with concurrency
+CONCURRENCY = 6  # fewer than the keys of a partition
+KEYED_WORK_S = 0.15  # of one event, with concurrency: calls of different keys overlap
 CHECKPOINT_EVENTS = 40  # after at least this many
 SHARE_MIN = 0.2  # of the time for a full batch
 LONG_S = 1.0  # a batch that takes longer gets a checkpoint of its own
@@ -90,11 +96,13 @@ class RecordingHandler:
         self._terms = 0
         self._unwritten: dict[str, int] = {}  # handled events since the last checkpoint
         self._rng = Random(job.name)
+        self._concurrent = job.api == KEYS
 
     def begin(self, partition: PartitionClient) -> None:
         self._terms += 1
         self.terms[partition.id], self._unwritten[partition.id] = self._terms, 0
-        self.records.write("open", partition.id, partition.epoch, self._terms)
+        handlers = CONCURRENCY if self._concurrent else 1
+        self.records.write("open", partition.id, partition.epoch, self._terms, note=str(handlers))
 
     def end(self, partition: PartitionClient) -> None:
         reason = str(partition.reason) if partition.live else "lost"
@@ -121,7 +129,8 @@ class RecordingHandler:
         began_s = asyncio.get_running_loop().time()
         self.records.write("in", partition.id, *fields, note=digest(event.body for event in batch))
         share = max(SHARE_MIN, len(batch) / self.job.batch_events)
-        await asyncio.sleep(self.job.work_s * share * self._rng.uniform(0.5, 1.5))
+        work_s = KEYED_WORK_S if self._concurrent else self.job.work_s * share
+        await asyncio.sleep(work_s * self._rng.uniform(0.5, 1.5))
         self.records.write("out", partition.id, *fields)
         return asyncio.get_running_loop().time() - began_s
 
@@ -133,13 +142,15 @@ class RecordingHandler:
             )
         except OwnershipLost:
             self.records.write("lost", partition.id, *fields)
-            self.records.write(
-                "late", partition.id, *fields, note=await write_unfenced(partition, event)
-            )
+            if not self._concurrent:  # events before this one may still be handled
+                self.records.write(
+                    "late", partition.id, *fields, note=await write_unfenced(partition, event)
+                )
         except Exception as failed:
             self.records.write("raised", partition.id, *fields, note=type(failed).__name__)
         else:
-            self.records.write("checkpoint", partition.id, *fields)
+            written = low_water_mark(partition) if self._concurrent else sequence(event)
+            self.records.write("checkpoint", partition.id, *fields[:2], written, written)
 
     def ownership_changed(self, event: str, partition: str) -> None:
         if event == "released":
@@ -148,6 +159,12 @@ class RecordingHandler:
     def failed(self, partition: str | None, failed: Exception) -> None:
         term = self.terms.get(partition or "", 0)
         self.records.write("error", partition or "*", 0, term, note=type(failed).__name__)
+
+
+def low_water_mark(partition: PartitionClient) -> int:
+    """The last checkpoint that the store has granted; -1 if there is none."""
+    written = partition._checkpoint.writer.sequence
+    return -1 if written is None else written
 
 
 async def write_unfenced(partition: PartitionClient, event: Event) -> str:
@@ -219,8 +236,11 @@ class PushHost(EventProcessorHost):
         self._handler.end(partition)
 
     async def start(self, *args: Any, **more: Any) -> None:
-        options = EventProcessorOptions(max_batch_size=self._job.batch_events)
-        if self._job.api == FUNCTIONS:
+        options = EventProcessorOptions(
+            max_batch_size=self._job.batch_events,
+            concurrency=CONCURRENCY if self._job.api == KEYS else 1,
+        )
+        if self._job.api in (FUNCTIONS, KEYS):
             await super().start(self._on_message, None, options)
         else:
             await self.register(lambda: self, options)
@@ -277,6 +297,7 @@ HOSTS: dict[str, Callable[[Job, RecordingHandler], Any]] = {
     PULL: PullHost,
     CLASS: PushHost,
     FUNCTIONS: PushHost,
+    KEYS: PushHost,
     FIXED: FixedHost,
 }
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-# open        serve was called with a partition
+# open        serve was called with a partition (note: the most calls at once)
 # end         serve has returned (note: the reason)
 # in, out     a batch was handed out (note: a digest), and handled
 # checkpoint  a checkpoint was granted (at `last`)

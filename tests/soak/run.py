@@ -1,7 +1,7 @@
 """A soak: real processes are killed, suspended and restarted while events flow; then checked.
 
     python -m tests.soak.run --minutes 30 --seed 7 [--store postgres] [--hosts 5] [--partitions 16]
-                             [--apis pull class functions | --apis fixed]
+                             [--apis pull class functions keys | --apis fixed]
 
 The seed determines the faults; their timing depends on the machine, so two runs of a seed are not
 identical. If an invariant is violated it exits with status 1 and keeps the records.
@@ -27,6 +27,7 @@ from random import Random
 
 from pumphouse.client.base import HubClient, ReaderOptions
 from pumphouse.client.factory import open_client
+from pumphouse.events import Event
 from pumphouse.leases.model import Group
 from pumphouse.leases.store_url import open_store
 from tests.azurite.server import Azurite
@@ -34,12 +35,12 @@ from tests.postgres.server import PostgresServer
 from tests.redis.server import RedisServer
 from tests.soak import script
 from tests.soak.fleet import AzuriteStore, Fleet, ServerStore, SqliteFile, Store, suspended
-from tests.soak.host import CLASS, FIXED, FUNCTIONS, LEASE_S, PULL
+from tests.soak.host import CLASS, FIXED, FUNCTIONS, KEYS, LEASE_S, PULL
 from tests.soak.script import Step
 from tests.soak.verify import Evidence, Verdict, verify
 
 HOSTS, PARTITIONS = 5, 16
-APIS = (PULL, CLASS, FUNCTIONS)  # in turn; fixed hosts do not share with others
+APIS = (PULL, CLASS, FUNCTIONS, KEYS)  # in turn; fixed hosts do not share with others
 STORES = ("blob", "sqlite", "postgres", "redis")
 HOSTS_MIN = 2  # never fewer than these
 TAKES_ONE = ("kill", "leave")
@@ -168,25 +169,27 @@ async def read_ends(connection: str) -> dict[str, int]:
 async def evidence_of(fleet: Fleet, ends: Mapping[str, int]) -> Evidence:
     """The records, and what hub and store have kept. All hosts have stopped."""
     async with open_client(fleet.hub.connection) as client:
-        log = {partition: await read_log(client, partition, end) for partition, end in ends.items()}
+        events = {p: await read_log(client, p, end) for p, end in ends.items()}
         group = Group(client.namespace, client.hub)
     async with open_store(fleet.store.url) as store:
         stored = await store.list_checkpoints(group)
     checkpoints = {checkpoint.partition: checkpoint.sequence for checkpoint in stored}
-    return Evidence(fleet.reader.records, log, checkpoints)
+    log = {p: [event.body for event in series] for p, series in events.items()}
+    keys = {p: [event.partition_key or "" for event in series] for p, series in events.items()}
+    return Evidence(fleet.reader.records, log, keys, checkpoints)
 
 
-async def read_log(client: HubClient, partition: str, end: int) -> list[bytes]:
+async def read_log(client: HubClient, partition: str, end: int) -> list[Event]:
     """Every event of a partition, read by a plain reader."""
     reader = await client.reader(ReaderOptions(partition))
-    bodies: list[bytes] = []
-    while len(bodies) <= end:
+    log: list[Event] = []
+    while len(log) <= end:
         events = await reader.receive(1000, RECEIVE_S)
         assert events, f"partition {partition} ends before {end}"
-        assert events[0].sequence == len(bodies), f"the log of partition {partition} has a gap"
-        bodies += [event.body for event in events]
+        assert events[0].sequence == len(log), f"the log of partition {partition} has a gap"
+        log += events
     await reader.close()
-    return bodies
+    return log
 
 
 @contextmanager

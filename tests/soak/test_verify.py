@@ -14,6 +14,7 @@ from tests.soak.records import Record, RecordReader, RecordWriter, digest, parse
 from tests.soak.verify import Evidence, Verdict, terms_of, verify, verify_mixed
 
 BODIES = [b"%d" % number for number in range(10)]
+KEYS = ["even" if number % 2 == 0 else "odd" for number in range(10)]
 
 
 class History:
@@ -32,12 +33,18 @@ class History:
         self.write("in", host, epoch, first, last, note=digest(BODIES[first : last + 1]))
         self.write("out", host, epoch, first, last)
 
+    def begin(self, host: str, epoch: int, number: int) -> None:
+        self.write("in", host, epoch, number, number, note=digest(BODIES[number : number + 1]))
+
+    def end(self, host: str, epoch: int, number: int) -> None:
+        self.write("out", host, epoch, number, number)
+
     def leave(self, host: str, epoch: int, note: str = "hand-off") -> None:
         self.write("end", host, epoch, note=note)
         self.write("released", host, 0)
 
     def evidence(self, checkpoint: int | None = 9) -> Evidence:
-        return Evidence(self.records, {"0": BODIES}, {"0": checkpoint})
+        return Evidence(self.records, {"0": BODIES}, {"0": KEYS}, {"0": checkpoint})
 
 
 def clean_move() -> History:
@@ -78,15 +85,46 @@ def frozen() -> History:
     return history
 
 
+def concurrent() -> History:
+    """h1 handles two keys at once, and is killed; h2 continues behind its low-water mark."""
+    history = History()
+    history.write("open", "h1", 1, note="2")
+    history.begin("h1", 1, 0)
+    history.begin("h1", 1, 1)
+    history.end("h1", 1, 0)
+    history.begin("h1", 1, 2)
+    history.end("h1", 1, 2)
+    history.end("h1", 1, 1)
+    history.write("checkpoint", "h1", 1, 2, 2)
+    history.begin("h1", 1, 4)
+    history.end("h1", 1, 4)
+    history.begin("h1", 1, 3)
+    history.write("open", "h2", 2, note="2")
+    history.begin("h2", 2, 3)
+    history.begin("h2", 2, 4)
+    for number in range(5, 10):
+        history.end("h2", 2, number - 2)
+        history.begin("h2", 2, number)
+    history.end("h2", 2, 8)
+    history.end("h2", 2, 9)
+    history.leave("h2", 2, "shutdown")
+    return history
+
+
 @pytest.mark.parametrize(
-    ("history", "duplicates", "clean", "refused"),
-    [(clean_move, 0, 1, 0), (crash, 4, 0, 0), (frozen, 4, 0, 1)],
+    ("history", "duplicates", "clean", "refused", "most_calls"),
+    [
+        (clean_move, 0, 1, 0, 1),
+        (crash, 4, 0, 0, 1),
+        (frozen, 4, 0, 1, 1),
+        (concurrent, 2, 0, 0, 2),
+    ],
 )
 def test_a_correct_history_passes(
-    history: Callable[[], History], duplicates: int, clean: int, refused: int
+    history: Callable[[], History], duplicates: int, clean: int, refused: int, most_calls: int
 ) -> None:
     verdict = verify(history().evidence())
-    assert verdict == Verdict((), 10, duplicates, duplicates, 1, clean, refused)
+    assert verdict == Verdict((), 10, duplicates, duplicates, 1, clean, refused, most_calls)
     assert verify_mixed(history().evidence()).violations == ()
     assert "0 violations" in str(verdict)
 
@@ -170,6 +208,42 @@ def out_of_order() -> History:
     return history
 
 
+def index_of(history: History, host: str, event: str, number: int) -> int:
+    return next(
+        n
+        for n, record in enumerate(history.records)
+        if (record.host, record.event, record.first) == (host, event, number)
+    )
+
+
+def one_key_twice_at_once() -> History:
+    history = concurrent()
+    return changed(history, index_of(history, "h2", "out", 5), at_s=90.0)
+
+
+def a_key_out_of_order() -> History:
+    history = concurrent()
+    for event in ("in", "out"):
+        changed(history, at := index_of(history, "h2", event, 5), first=9, last=9)
+        if event == "in":
+            changed(history, at, note=digest(BODIES[9:]))
+    return history
+
+
+def a_key_begins_late() -> History:
+    """h2 never gets event 4, the first of its key after the checkpoint."""
+    history = concurrent()
+    for event in ("in", "out"):
+        del history.records[index_of(history, "h2", event, 4)]
+    return history
+
+
+def more_calls_than_handlers() -> History:
+    history = concurrent()
+    at = next(n for n, record in enumerate(history.records) if record.event == "open")
+    return changed(history, at, note="1")
+
+
 def with_record(event: str, note: str) -> History:
     history = clean_move()
     history.write(event, "h1", 1, 3, 3, note=note)
@@ -189,6 +263,10 @@ BROKEN: list[tuple[Callable[[], Evidence], str]] = [
     (lambda: continues_after_it_was_fenced().evidence(), "was handed 2 batches after"),
     (lambda: repeats_on_a_clean_move().evidence(), "ended cleanly at 5"),
     (lambda: two_at_once_on_a_clean_move().evidence(), "was still at work"),
+    (lambda: one_key_twice_at_once().evidence(), "events 5 and 7 of odd at once"),
+    (lambda: a_key_out_of_order().evidence(), "event 9 of odd came after 3"),
+    (lambda: a_key_begins_late().evidence(), "event 6 of even came after 2"),
+    (lambda: more_calls_than_handlers().evidence(), "2 calls at once, and it has 1 handlers"),
     (lambda: with_record("raised", "StoreUnavailable").evidence(), "got StoreUnavailable in its"),
     (lambda: with_record("error", "PoisonEvent").evidence(), "an event became poison at h1"),
 ]

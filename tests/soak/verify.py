@@ -9,21 +9,24 @@ A *term* is one call of `serve`: it has a partition until it ends there. The ter
 are ordered by epoch. A term ends *cleanly* if its row was released or handed over and no error was
 reported on the way: then no event may be repeated. After a term that was killed, suspended or lost,
 events may be repeated from its last checkpoint on.
+
+In a term with concurrency, events of different keys are handled at the same time, in any order.
+Those of one key are handled in order, and one at a time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tests.soak.records import Record, digest
 
 CLEAN_ENDS = ("shutdown", "hand-off")
 # A host that is suspended between its last batch and its release may lose its lease meanwhile.
 RELEASE_S_MAX = 1.5
-LATE_BATCHES_MAX = 1  # a process can be suspended between the lease check and the batch
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Term:
     number: int
     opened_s: float
     epoch: int
+    handlers: int = 1  # the most calls at once
     batches: list[Batch] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)  # the granted ones
     ended: str = ""  # the reason; "" if its process was killed
@@ -69,6 +73,21 @@ class Term:
         """When it was handed its first batch."""
         return self.batches[0].in_s
 
+    @property
+    def first(self) -> int:
+        """The lowest event that it was handed."""
+        return min(batch.first for batch in self.batches)
+
+    @property
+    def last(self) -> int:
+        """The highest event that it was handed."""
+        return max(batch.last for batch in self.batches)
+
+    @property
+    def last_out_s(self) -> float:
+        """When it had handled everything that it was handed; infinite if it never had."""
+        return max(_done_s(batch) for batch in self.batches)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -76,6 +95,7 @@ class Evidence:
 
     records: Sequence[Record]
     log: Mapping[str, Sequence[bytes]]  # the bodies by partition, from sequence 0 on
+    keys: Mapping[str, Sequence[str]]  # the partition keys of the same events
     checkpoints: Mapping[str, int | None]  # the last ones
 
 
@@ -88,12 +108,14 @@ class Verdict:
     moves: int
     clean_moves: int
     refused: int  # late checkpoints that the store refused
+    most_calls: int  # of one term at once
 
     def __str__(self) -> str:
         return (
             f"{self.events} events, {self.moves} moves ({self.clean_moves} clean), "
             f"{self.duplicates} handled again (at most {self.worst_repeat} at once), "
-            f"{self.refused} late checkpoints refused, {len(self.violations)} violations"
+            f"{self.refused} late checkpoints refused, at most {self.most_calls} calls at once, "
+            f"{len(self.violations)} violations"
         )
 
 
@@ -135,6 +157,7 @@ def evaluate(evidence: Evidence, terms: Terms, checks: Iterable[Check]) -> Verdi
         refused=sum(
             record.event == "late" and record.note == "refused" for record in evidence.records
         ),
+        most_calls=max(map(most_calls, all_terms(terms)), default=0),
     )
 
 
@@ -148,6 +171,7 @@ def terms_of(records: Iterable[Record]) -> dict[str, list[Term]]:
         term = by_key.get((record.host, record.term))
         if record.event == "open":
             term = Term(record.partition, record.host, record.term, record.at_s, record.epoch)
+            term.handlers = int(record.note) if record.note != "-" else 1
             by_key[record.host, record.term] = term
         elif term is not None and record.partition == term.partition:
             add_record(term, record)
@@ -164,7 +188,7 @@ def add_record(term: Term, record: Record) -> None:
             term.batches.append(Batch(record.first, record.last, record.at_s, record.note))
             term.error_reported = False
         case "out":
-            term.batches[-1].out_s = record.at_s
+            in_hand(term, record).out_s = record.at_s
         case "checkpoint":
             term.checkpoints.append(record.last)
         case "late" if record.note == "granted":
@@ -175,6 +199,11 @@ def add_record(term: Term, record: Record) -> None:
             term.released_s = record.at_s
         case "error" if term.released_s is None:
             term.error_reported = True
+
+
+def in_hand(term: Term, record: Record) -> Batch:
+    """The batch of this record that the term was handed last."""
+    return next(batch for batch in reversed(term.batches) if batch.first == record.first)
 
 
 def successions(terms: Sequence[Term]) -> Iterator[tuple[Term, Term]]:
@@ -190,7 +219,7 @@ def covered(batches: Iterable[Batch]) -> set[int]:
 
 
 def repeated(before: Term, after: Term) -> int:
-    return max(0, before.batches[-1].last + 1 - after.batches[0].first)
+    return max(0, before.last + 1 - after.first)
 
 
 # -- invariants of any fleet ----------------------------------------------------------------------
@@ -223,11 +252,54 @@ def handled_is_what_was_sent(evidence: Evidence, terms: Terms) -> Iterator[str]:
 
 
 def order_is_kept(evidence: Evidence, terms: Terms) -> Iterator[str]:
-    """Within a term the events are contiguous."""
+    """Within a term without concurrency the events are contiguous."""
     for term in all_terms(terms):
-        for batch, following in pairwise(term.batches):
+        for batch, following in pairwise(term.batches if term.handlers == 1 else ()):
             if following.first != batch.last + 1:
                 yield f"{term.name}: event {following.first} came after {batch.last}"
+
+
+def keys_are_in_order(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """Within a term the events of a key come in order, without a gap, and one at a time."""
+    for term in all_terms(terms):
+        keys, numbers = evidence.keys.get(term.partition, ()), numbers_of_keys(evidence, term)
+        latest: dict[str, Batch] = {}
+        for batch in term.batches if term.handlers > 1 else ():
+            key = keys[batch.first]
+            before = latest.get(key)
+            handled = term.first - 1 if before is None else before.last
+            if batch.first != following(numbers[key], handled):
+                yield f"{term.name}: event {batch.first} of {key} came after {handled}"
+            if before is not None and _done_s(before) > batch.in_s:
+                yield f"{term.name}: events {before.last} and {batch.first} of {key} at once"
+            latest[key] = batch
+
+
+def numbers_of_keys(evidence: Evidence, term: Term) -> dict[str, list[int]]:
+    """The sequence numbers of each key of the partition of a term, in order."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    for number, key in enumerate(evidence.keys.get(term.partition, ())):
+        numbers[key].append(number)
+    return numbers
+
+
+def following(numbers: Sequence[int], number: int) -> int | None:
+    """The first of these numbers that is greater; None if there is none."""
+    index = bisect_right(numbers, number)
+    return numbers[index] if index < len(numbers) else None
+
+
+def not_too_many_at_once(evidence: Evidence, terms: Terms) -> Iterator[str]:
+    """No more calls of a term run at once than its handlers."""
+    for term in all_terms(terms):
+        if (most := most_calls(term)) > term.handlers:
+            yield f"{term.name}: {most} calls at once, and it has {term.handlers} handlers"
+
+
+def most_calls(term: Term) -> int:
+    """The most calls of a term that ran at once."""
+    changes = sorted(change for b in term.batches for change in ((b.in_s, 1), (_done_s(b), -1)))
+    return max(accumulate((change for _, change in changes), initial=0))
 
 
 def nothing_is_passed_by(evidence: Evidence, terms: Terms) -> Iterator[str]:
@@ -242,8 +314,8 @@ def nothing_is_passed_by(evidence: Evidence, terms: Terms) -> Iterator[str]:
                 handled |= covered([done.pop(0)])
             while reached in handled:
                 reached += 1
-            if term.batches[0].first > reached:
-                yield f"{term.name}: began at {term.batches[0].first}, only {reached} were handled"
+            if term.first > reached:
+                yield f"{term.name}: began at {term.first}, only {reached} were handled"
 
 
 def _done_s(batch: Batch) -> float:
@@ -255,6 +327,8 @@ COMMON_CHECKS: tuple[Check, ...] = (
     everything_is_handled,
     handled_is_what_was_sent,
     order_is_kept,
+    keys_are_in_order,
+    not_too_many_at_once,
     nothing_is_passed_by,
 )
 
@@ -285,19 +359,20 @@ def fenced_for_good(evidence: Evidence, terms: Terms) -> Iterator[str]:
     """No event before a granted checkpoint is repeated, and an earlier owner is fenced off.
 
     The next owner stamps the checkpoint before it reads it. So it begins behind every checkpoint of
-    the earlier owners, unless one of them was granted too late.
+    the earlier owners, unless one of them was granted too late. A process can be suspended between
+    the lease check and a call of each handler.
     """
     for series in terms.values():
         for number, after in enumerate(series):
             if not after.batches:
                 continue
-            first, began_s = after.batches[0].first, after.began_s
+            first, began_s = after.first, after.began_s
             for before in series[:number]:
                 if over := [checkpoint for checkpoint in before.checkpoints if checkpoint >= first]:
                     reached = f"{before.name} has checkpointed {max(over)}"
                     yield f"{after.name}: began at {first}; {reached}"
                 late = [b for b in before.batches if b.in_s > began_s]
-                if before.host != after.host and len(late) > LATE_BATCHES_MAX:
+                if before.host != after.host and len(late) > before.handlers:
                     yield f"{before.name}: was handed {len(late)} batches after {after.name} began"
 
 
@@ -307,11 +382,10 @@ def clean_is_clean(evidence: Evidence, terms: Terms) -> Iterator[str]:
         for before, after in successions(series):
             if not before.clean:
                 continue
-            last = before.batches[-1]
-            if after.batches[0].first != last.last + 1:
-                began = after.batches[0].first
-                yield f"{after.name}: began at {began}; {before.name} ended cleanly at {last.last}"
-            if last.out_s is None or last.out_s > after.began_s:
+            if after.first != before.last + 1:
+                ended = f"{before.name} ended cleanly at {before.last}"
+                yield f"{after.name}: began at {after.first}; {ended}"
+            if before.last_out_s > after.began_s:
                 yield f"{after.name}: began while {before.name} was still at work"
 
 
