@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.errors import EventsExpired
+from pumphouse.errors import EventsExpired, HandlerStuck
 from pumphouse.events import Event
 from pumphouse.leases.model import Group, Ownership
 from pumphouse.simulation.history import History
@@ -101,18 +101,59 @@ def test_an_owner_follows_the_deadline_that_it_received(late_s: float, broken: l
     assert [violation.name for violation in run(scene()).violations] == broken
 
 
+STUCK_S = 100.0  # longer than handler_timeout_s of OPTIONS, and its check
+
+
+def hang_and_lose_the_lease(checks: Checks, owner: HostProcess, client: Any, event: Event) -> Any:
+    """A handler hangs; its host loses the lease and is granted it again, in a new term."""
+    call = checks.handler_started(owner, client, 1, [event])
+    client.reason = "lost"
+    before, row = Ownership("0", "one", 1, "a"), Ownership("0", "one", 2, "b")
+    checks.row_written(owner, before, row)
+    checks.row_granted(owner, row, checks.now_s)
+    return call
+
+
+@pytest.mark.parametrize(("is_reported", "broken"), [(True, []), (False, ["I11"])])
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_a_report_about_a_stuck_handler_of_a_lost_term_counts(
+    concurrent: bool, is_reported: bool, broken: list[str]
+) -> None:
+    async def scene() -> Checks:
+        client: Any = KeyedClient() if concurrent else Client()
+        if concurrent:
+            checks, owner = keyed_fleet("a")
+        else:
+            (_, checks), owner = watched("memory"), HostProcess("one")
+            claim(checks, owner, None, Ownership("0", "one", 1, "a"))
+        call = hang_and_lose_the_lease(checks, owner, client, keyed_event(0, "a"))
+        await asyncio.sleep(STUCK_S)
+        if is_reported:
+            checks.reported(owner, "0", HandlerStuck("0", STUCK_S, 0))
+        checks.handler_returned(call)
+        return checks
+
+    assert [violation.name for violation in run(scene()).violations] == broken
+
+
 # -- concurrency ----------------------------------------------------------------------------------
 
 KEYED = replace(OPTIONS, concurrency=2)
 
 
+class CurrentCall:
+    """The attributes of a call that the checks read."""
+
+    batches = 1
+
+
 class KeyedClient:
     """The attributes of a partition client that the checks of concurrency read."""
 
-    id, epoch, reason = "0", 1, None
+    id, epoch, batches_handed_out, reason = "0", 1, 1, None
 
     def __init__(self) -> None:
-        self.handlers = SimpleNamespace(current=SimpleNamespace(batches=1))
+        self.handlers = SimpleNamespace(current=CurrentCall())
 
 
 def keyed_event(number: int, key: str) -> Event:

@@ -175,12 +175,17 @@ class HandlerChecks(KeyChecks):
             text = f"{call.process} handled {call.partition} for {took_s:.1f} s without a report"
             self.add_violation("I11", text, call.partition)
 
-    def _stuck_at(
+    def _stuck_batches(
         self, process: HostProcess, partition: str, stuck: HandlerStuck
     ) -> Iterator[StuckBatch]:
-        """The batch that has the event which a host has reported, with concurrency."""
-        for call in self.partition(partition).running:
-            if call.process is process and call.batch and call.last == stuck.sequence:
+        """The batches that this report is about, also if their term has ended meanwhile."""
+        record = self.partition(partition)
+        if (term := record.terms.get(process)) is not None:
+            yield process, term.client, term.client.batches_handed_out
+        for call in (call for call in record.running if call.process is process):
+            if call.batch is None:
+                yield process, call.client, call.client.batches_handed_out
+            elif call.last == stuck.sequence:
                 yield process, call.client, call.batch
 
     # -- hosts -------------------------------------------------------------------------------------
@@ -192,10 +197,7 @@ class HandlerChecks(KeyChecks):
         self.record("report", f"{process} {partition or '-'} {kind}")
         if isinstance(error, HandlerStuck) and partition is not None:
             self.figures.stuck_reports += 1
-            if (term := self.partition(partition).terms.get(process)) is not None:
-                client = term.client
-                self._reported_stuck.add((process, client, client.batches_handed_out))
-                self._reported_stuck.update(self._stuck_at(process, partition, error))
+            self._reported_stuck.update(self._stuck_batches(process, partition, error))
         if isinstance(error, PoisonEvent):
             self._check_poison(process, error)
             self.keyed_event_poisoned(process, error)
