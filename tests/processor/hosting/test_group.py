@@ -218,3 +218,37 @@ async def test_a_group_pauses_and_resumes_its_members(site: Site) -> None:
         group.pause("orders")
     await group.stop()
     await running
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
+async def test_stop_ends_a_group_that_is_starting(site: Site, turns: int) -> None:
+    """At whatever moment: as after a SIGTERM that comes during the start."""
+    group = all_three(site)
+    running = asyncio.create_task(group.run())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.gather(group.stop(), group.stop())
+        await running
+    assert not CHECKS.failures(READY)
+    for hub in HUBS:
+        assert await site.owners(hub) <= {""}
+    await site.send(*HUBS)
+    assert site.handled.total() == 0
+
+
+async def test_stop_ends_a_group_whose_hub_does_not_respond(site: Site) -> None:
+    connects = asyncio.Event()
+
+    def connect(hub: str) -> HubClient:
+        connects.set()
+        keys = "SharedAccessKeyName=a;SharedAccessKey=b"
+        return open_client(f"Endpoint=sb://127.0.0.1:1;{keys};EntityPath={hub}")
+
+    group = ProcessorGroup(connect, store=site.store, host="vm-1")
+    group.pull("orders", site.serve, options=QUICK)
+    running = asyncio.create_task(group.run())
+    async with asyncio.timeout(LIMIT_S):
+        await connects.wait()
+        await group.stop()
+        await running

@@ -58,6 +58,10 @@ class Member:
     engine: Engine | None = None  # stays after the end, for the health checks
     task: asyncio.Task[None] | None = None
 
+    def has_ended(self, task: asyncio.Task[None]) -> None:
+        """Its task has ended; nothing waits for its start any more."""
+        self.started.set()
+
     @property
     def error(self) -> BaseException | None:
         """Why it has failed."""
@@ -90,6 +94,7 @@ class ProcessorGroup:
         self._clients: dict[str, SharedClient] = {}
         self._members: dict[str, Member] = {}
         self._is_started = False
+        self._start_ended = asyncio.Event()
         self._stopping = asyncio.Event()
         self._opened = AsyncExitStack()
 
@@ -214,14 +219,25 @@ class ProcessorGroup:
         await self.stop()
 
     async def start(self) -> None:
-        """Start all members, and continue in the background. If one cannot start, stop them all."""
+        """Start all members, and continue in the background. If one cannot start, stop them all.
+
+        If `stop` is called meanwhile, it returns when everything has stopped.
+        """
         if self._is_started:
             raise OptionError(f"{self.host} was started already; make a new group to start again")
         if not self._members:
             raise OptionError("the group has no members: call pull, push or fixed first")
         self._is_started = True
+        try:
+            await self._start_members()
+        finally:
+            self._start_ended.set()
+
+    async def _start_members(self) -> None:
         async with AsyncExitStack() as undo:
             await undo.enter_async_context(self.store)
+            if self._stopping.is_set():
+                return
             for kind, check in ((LIVE, self.not_live), (READY, self.not_ready)):
                 CHECKS.add(kind, self._check_name, check)
                 undo.callback(CHECKS.remove, kind, self._check_name)
@@ -229,9 +245,12 @@ class ProcessorGroup:
             undo.push_async_callback(self._stop_members)
             for member in self._members.values():
                 member.task = asyncio.create_task(self._run_member(member), name=member.name)
+                # Not in the task: if it is cancelled before its first turn, it runs no code at all.
+                member.task.add_done_callback(member.has_ended)
             for member in self._members.values():
                 await self._started(member)
-            self._opened = undo.pop_all()
+            if not self._stopping.is_set():
+                self._opened = undo.pop_all()
 
     async def _run_member(self, member: Member) -> None:
         try:
@@ -239,8 +258,6 @@ class ProcessorGroup:
         except Exception as error:
             error.add_note(f"of the processor {member.name}")
             raise
-        finally:
-            member.started.set()
 
     async def _started(self, member: Member) -> None:
         await member.started.wait()
@@ -264,16 +281,22 @@ class ProcessorGroup:
         self._raise_errors()
 
     async def _wait(self) -> None:
-        running = {task_of(member) for member in self._members.values()}
         when = asyncio.ALL_COMPLETED if self._keep_going else asyncio.FIRST_EXCEPTION
-        await asyncio.wait(running, return_when=when)
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, return_when=when)
 
     async def stop(self) -> None:
         """Stop all members: finish batches, write checkpoints, release partitions.
 
-        Raises the error of a member that has failed.
+        Raises the error of a member that has failed. A group that is starting ends its start; one
+        that was not started yet starts nothing when `run` is called.
         """
+        self._stopping.set()
         if self._is_started:
+            for member in self._members.values():
+                if member.task is not None and not member.started.is_set():
+                    member.task.cancel()
+            await self._start_ended.wait()
             await self._close()
             self._raise_errors()
 
@@ -298,7 +321,11 @@ class ProcessorGroup:
         opened, self._opened = self._opened, AsyncExitStack()
         await opened.aclose()
         # Another caller may be closing: wait for the same end.
-        await asyncio.gather(*map(task_of, self._members.values()), return_exceptions=True)
+        await asyncio.gather(*self._tasks(), return_exceptions=True)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        """The tasks of the members that were started."""
+        return [member.task for member in self._members.values() if member.task is not None]
 
     async def _stop_members(self) -> None:
         self._stopping.set()
