@@ -182,6 +182,20 @@ class Progress:
         """How far a checkpoint at this event goes, for this caller."""
         return self._marks.reached(event, self._in_hand if self.is_in_handler else [])
 
+    def covered_by_transaction(self) -> Event | None:
+        """The event of a transaction without an argument. OptionError if that is not certain.
+
+        In another task or after an exception, the current events may not be handled. The last
+        handled event is not the answer either: the rows would be committed without their event.
+        """
+        if self._in_hand and self.claimed is None:
+            raise OptionError(
+                "transaction() needs an event in an except block, and in another task than that of "
+                "the handler (asyncio.wait_for and asyncio.gather start tasks): pass the event "
+                "whose rows it writes, transaction(event)"
+            )
+        return self.covered()
+
 
 class PartitionCheckpoint:
     """The checkpoint of one partition client: what is pending, and when it is written.
@@ -200,6 +214,7 @@ class PartitionCheckpoint:
         self._retry_lock = asyncio.Lock()
         self._written: Event | None = None  # the furthest checkpoint that was written
         self.committed: Event | None = None  # the last event of the last transaction
+        self._transaction: Event | None = None  # the event of the open transaction
         self._written_s = -math.inf  # when that was
 
     def add(self, handled: list[Event]) -> None:
@@ -311,12 +326,31 @@ class PartitionCheckpoint:
                 "this store has no transactions: use a store in PostgreSQL, in the database of "
                 "your rows (postgres://USER@HOST/DATABASE)"
             )
+        self._check_only_transaction(event)
         position = sequence_of(event), event.offset, event.enqueued_ms
-        async with self.writer.transaction(self._host.store, *position) as connection:
-            yield connection
+        self._transaction = event
+        try:
+            async with self.writer.transaction(self._host.store, *position) as connection:
+                yield connection
+        finally:
+            self._transaction = None
         self.committed = self._written = self._request(event)
         if self._pending is not None and sequence_of(self._pending.last) <= sequence_of(event):
             self._pending = None
+
+    def _check_only_transaction(self, event: Event) -> None:
+        """OptionError if the end of this transaction, or of the open one, would be refused."""
+        if self._transaction is not None:
+            open_at, state = sequence_of(self._transaction), "is open"
+        elif self.committed is not None and sequence_of(event) <= sequence_of(self.committed):
+            open_at, state = sequence_of(self.committed), "has committed"
+        else:
+            return
+        raise OptionError(
+            f"event {event.sequence} of partition {self._term.partition} cannot have a transaction "
+            f"of its own: that of event {open_at} {state}. Write all rows of the current events in "
+            "one transaction, or those of each event, in order, in one"
+        )
 
     def uncommitted(self, batch: list[Event]) -> list[Event]:
         """The events that no transaction has committed."""

@@ -195,11 +195,12 @@ class PartitionClient:
         """A transaction of the store, for rows that must be written exactly once.
 
         Its end commits what you write with the yielded connection, and the checkpoint after
-        `event`, by default the last current event. Either both commit, or neither.
+        `event`, by default the last current event. Either both commit, or neither. In an `except`
+        block and in another task than the handler's, pass the event. One transaction at a time.
         """
         if self.order is not None:
             raise OptionError(f"transaction() {SERIAL}: its checkpoint covers events in order")
-        event = self._progress.covered() if event is None else event
+        event = self._progress.covered_by_transaction() if event is None else event
         if event is None:
             raise OptionError("transaction() needs a current event: call it in a handler")
         self._progress.check_handed_out(event, self.id)

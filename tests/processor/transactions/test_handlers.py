@@ -112,6 +112,87 @@ async def test_a_store_without_transactions_says_what_to_use() -> None:
     assert "postgres://USER@HOST/DATABASE" in str(errors[0])
 
 
+Transact = Callable[[PartitionContext, Event], Awaitable[None]]
+
+
+async def in_another_task(context: PartitionContext, event: Event) -> None:
+    async def write() -> None:
+        async with context.transaction():
+            raise AssertionError("it would record the event before this one")
+
+    await asyncio.create_task(write())
+
+
+async def in_an_except_block(context: PartitionContext, event: Event) -> None:
+    try:
+        raise ValueError("a record that cannot be read")
+    except ValueError:
+        async with context.transaction():
+            raise AssertionError("it would record the event before this one") from None
+
+
+async def after_a_transaction(context: PartitionContext, event: Event) -> None:
+    async with context.transaction():
+        pass
+    async with context.transaction():
+        raise AssertionError("its end would be refused, and its rows lost")
+
+
+async def in_a_transaction(context: PartitionContext, event: Event) -> None:
+    async with context.transaction(), context.transaction():
+        raise AssertionError("the end of the outer one would be refused, and its rows lost")
+
+
+@pytest.mark.parametrize(
+    ("transact", "problem"),
+    [
+        (in_another_task, "pass the event whose rows it writes"),
+        (in_an_except_block, "pass the event whose rows it writes"),
+        (after_a_transaction, "event 1 of partition 0 .* that of event 1 has committed"),
+        (in_a_transaction, "event 1 of partition 0 .* that of event 1 is open"),
+    ],
+)
+async def test_a_transaction_that_cannot_cover_its_event_is_refused_before_it_begins(
+    transact: Transact, problem: str, postgres: PostgresServer
+) -> None:
+    refused: list[OptionError] = []
+    done = asyncio.Event()
+
+    async def process(context: PartitionContext, batch: list[Event]) -> None:
+        for event in batch:
+            if event.sequence == 0:
+                await context.checkpoint(event)  # an event without rows: it is handled
+                continue
+            context.partition.set_in_hand([event])  # as with functions, which get single events
+            with pytest.raises(OptionError, match=problem) as raised:
+                await transact(context, event)
+            refused.append(raised.value)
+            done.set()
+
+    schema = f"t_{uuid.uuid4().hex}"
+    async with PostgresStore(postgres.shared(), schema=schema) as store:
+        await serve(store, process, done, "ab")
+    assert refused
+
+
+async def test_a_task_passes_its_event_to_its_transaction(postgres: PostgresServer) -> None:
+    done, reached = asyncio.Event(), list[int | None]()
+
+    async def process(context: PartitionContext, batch: list[Event]) -> None:
+        async def write() -> None:
+            async with context.transaction(batch[-1]):
+                pass
+
+        await asyncio.wait_for(asyncio.create_task(write()), LIMIT_S)
+        reached.append(context.partition._checkpoint.writer.sequence)
+        done.set()
+
+    schema = f"t_{uuid.uuid4().hex}"
+    async with PostgresStore(postgres.shared(), schema=schema) as store:
+        await serve(store, process, done, "a")
+    assert reached == [0]
+
+
 @pytest.mark.parametrize("api", ["run(serve)", "run(handler)", "fixed"])
 async def test_every_api_has_transactions(api: str, postgres: PostgresServer) -> None:
     """Rows and checkpoint are there together; a block that raises leaves neither."""
