@@ -266,6 +266,13 @@ CATALOGUE = (
     Option(
         "includeSystemProperties", "flag", "true", help="false: the column systemProperties is null"
     ),
+    Option(
+        "pushFilters",
+        "flag",
+        "false",
+        help="true: filters of a batch query narrow what is read; only for a frame or a table that "
+        "one query uses, see [Filters](#filters)",
+    ),
     Option("arrowBatchRows", "count", "4000", help="rows of a record batch", least=1, most=32_768),
     Option(
         "arrowBatchBytes",

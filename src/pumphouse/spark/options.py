@@ -103,6 +103,7 @@ class SourceOptions:
     discovery_s: float
     limits: Limits
     reading: ReadOptions
+    push_filters: bool
     feedback: bool
     store: str = field(repr=False)  # checkpointStore
     tenancy: TenancyOptions | None  # None: the query reads all partitions
@@ -167,6 +168,7 @@ def read_source(
         discovery_s=values.duration("partitionDiscoveryInterval"),
         limits=read_limits(values),
         reading=read_reading(values, exclusive, case),
+        push_filters=read_push_filters(values, streaming=streaming),
         feedback=values.flag("taskFeedback"),
         store=values.text("checkpointStore"),
         tenancy=read_tenancy(values, streaming=streaming, exclusive=exclusive),
@@ -358,6 +360,13 @@ def read_reading(values: OptionValues, exclusive: bool, case: str) -> ReadOption
         system_properties=values.flag("includeSystemProperties"),
         metric_plugin=read_plugin(values.text("metricPlugin")),
     )
+
+
+def read_push_filters(values: OptionValues, *, streaming: bool) -> bool:
+    push_filters = values.flag("pushFilters")
+    if push_filters and streaming:
+        raise OptionError("pushFilters is for batches: Spark passes no filters to a stream")
+    return push_filters
 
 
 def read_plugin(text: str) -> str:

@@ -42,7 +42,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 SETTINGS = {
     # About 40 ms less per task than TCP: most of the cost of a small task.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Filters of batch queries narrow what is read.
+    # Spark passes filters to the source, for the option pushFilters.
     "spark.sql.python.filterPushdown.enabled": "true",
     # State larger than memory, and small snapshots.
     "spark.sql.streaming.stateStore.providerClass": ROCKSDB,

@@ -84,7 +84,8 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         """Narrow the ranges. All filters are returned: Spark applies them to the rows."""
-        self.bounds = read_filters(filters)
+        if self.sources.common.push_filters:
+            self.bounds = read_filters(filters)
         return filters
 
 

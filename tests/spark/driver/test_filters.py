@@ -61,7 +61,7 @@ def test_filters_give_bounds(filters: list[Filter], bounds: Bounds) -> None:
 
 
 def read(hub: Hub, *filters: Filter, **options: Any) -> Counter[str]:
-    reader = FilteringReader(options_for(hub, **options), SCHEMA)
+    reader = FilteringReader(options_for(hub, **{"pushFilters": "true", **options}), SCHEMA)
     assert list(reader.pushFilters(list(filters))) == list(filters)  # Spark applies them again
     return sum((count_rows(reader, task) for task in reader.partitions()), Counter[str]())
 
@@ -76,6 +76,13 @@ def test_only_the_ranges_within_the_bounds_are_read(hub: Hub) -> None:
     assert read(hub, GreaterThan(NUMBER, 6), endingPosition="seq:8") == dict.fromkeys("0123", 1)
     offset = hub.events()["1"][4].offset
     assert read(hub, EqualTo(OFFSET, offset), EqualTo(PARTITION, "1")) == {"1": 1}
+
+
+def test_without_the_option_everything_is_read(hub: Hub) -> None:
+    for partition in "0123":
+        hub.send(*"abc", partition=partition)
+    expected = dict.fromkeys("0123", 3)
+    assert read(hub, EqualTo(PARTITION, "2"), pushFilters="false") == expected
 
 
 def test_a_filter_on_the_time_narrows_the_range_up_to_a_margin() -> None:

@@ -154,11 +154,24 @@ def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
     for enabled in ("true", "false"):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
         try:
-            frame = read(spark, hub).where(chosen)
+            frame = read(spark, hub, pushFilters="true").where(chosen)
             assert bodies(frame) == numbered(50)[45:]
             assert frame.rdd.getNumPartitions() == (1 if enabled == "true" else 2)
         finally:
             spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_a_filter_of_one_query_is_not_in_force_in_the_next(spark: SparkSession, hub: Hub) -> None:
+    """Spark keeps the ranges of a frame or view whose filter was pushed."""
+    for partition in "01":
+        hub.send(*numbered(10), partition=partition)
+    frame = read(spark, hub)
+    frame.createOrReplaceTempView("sensors_of_two_queries")
+    first = frame.where("partition = '0'")
+    assert (first.count(), frame.count(), first.union(frame).count()) == (10, 20, 30)
+    view = "SELECT * FROM sensors_of_two_queries"
+    assert spark.sql(f"{view} WHERE sequenceNumber > 7").count() == 4
+    assert spark.sql(view).count() == 20
 
 
 @pytest.mark.needs(FILTERS)
@@ -166,12 +179,12 @@ def test_several_hubs_are_read_and_a_filter_selects_hubs(spark: SparkSession, hu
     hub.embedded.create_hub("doors", 2)
     Hub(hub.embedded, "doors").send(*numbered(3))
     hub.send(*numbered(5))
-    frame = read(
-        spark, hub, connectionString=hub.embedded.connection_string(), name="doors,sensors"
-    )
+    both = {"connectionString": hub.embedded.connection_string(), "name": "doors,sensors"}
+    frame = read(spark, hub, **both)
     assert frame.columns[-1] == "hub"
     assert sorted((row[0], row[1]) for row in frame.groupBy("hub").count().collect()) == [
         ("doors", 3), ("sensors", 5),
     ]  # fmt: skip
     hub.embedded.delete_hub("doors")  # not asked
-    assert frame.where("hub = 'sensors'").count() == 5
+    filtered = read(spark, hub, **both, pushFilters="true").where("hub = 'sensors'")
+    assert filtered.count() == 5

@@ -1,8 +1,12 @@
 """Filters of a batch query that narrow what is read. Pure, except for the calls of `resolve`.
 
 Spark passes the filters of a query to the source if `spark.sql.python.filterPushdown.enabled` is
-set; `session()` sets it. Those on partition, sequenceNumber, enqueuedTime and offset narrow the
-ranges. Spark applies every filter again to the rows, so a range may be too large, never too small.
+set; `session()` sets it. With the option pushFilters, those on partition, sequenceNumber,
+enqueuedTime and offset narrow the ranges. Spark applies every filter again to the rows, so a range
+may be too large, never too small.
+
+Spark keeps the ranges of the last query with a filter, and reads them again in later queries of the
+same frame or view that have no filter: rows are then missing. So the option is off by default.
 
     WHERE -> read_filters -> Bounds -> narrow -> start and end of each partition
                                        ^^^^^^ this module
