@@ -44,11 +44,19 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def replace_private(path: Path, data: bytes) -> None:
-    """Replace a file atomically: other processes read the old content or the new one."""
+    """Replace a file atomically: other processes read the old content or the new one.
+
+    If it cannot be written, the old content stays.
+    """
     draft = path.with_name(f".{path.name}")
-    with open(create_private(draft), "wb") as file:
-        file.write(data)
-    os.replace(draft, path)
+    try:
+        with open(create_private(draft), "wb") as file:
+            file.write(data)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def create_private_folder(path: Path) -> None:

@@ -93,9 +93,11 @@ class Commands(click.Group):
         call = partial(super().main, args, prog_name or "pumphouse", complete_var, **extra)
         if not standalone_mode:
             return call(standalone_mode=False)
+        console.open_missing_streams()
         with console.exit_on_errors():
             # Outside of standalone mode click returns what `ctx.exit` was called with.
             code: object = call(standalone_mode=False)
+            sys.stdout.flush()  # a full disk behind stdout fails here, and not at the exit
         sys.exit(code if isinstance(code, int) else 0)
 
 

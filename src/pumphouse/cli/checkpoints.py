@@ -132,21 +132,23 @@ def reset(
 
 
 @checkpoints.command()
-@click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @hub_option
 @group_option
 @connection_option
 @store_option
-def export(file: IO[str], hub: str | None, group: str, connection: str | None, store: str) -> None:
-    """Write the checkpoints to FILE or stdout, one JSON object per line."""
+def export(file: str, hub: str | None, group: str, connection: str | None, store: str) -> None:
+    """Write the checkpoints to FILE or stdout, one JSON object per line.
+
+    If FILE cannot be written, its old content stays.
+    """
     from pumphouse.cli.common.group_access import with_group
 
     async def work(access: GroupAccess) -> list[Checkpoint]:
         return in_order(await access.checkpoints())
 
     rows = with_group(connection, hub, group, store, work)
-    for checkpoint in rows:
-        file.write(json.dumps(as_json(checkpoint)) + "\n")
+    console.write_result(file, "".join(json.dumps(as_json(row)) + "\n" for row in rows))
     console.message(f"wrote {console.plural(len(rows), 'checkpoint')}")
 
 

@@ -7,20 +7,24 @@ not an error.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
 
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.escapes import json_text, printable, printable_lines
+from pumphouse.private_files import replace_private
 
 FAILED, MISUSED, UNHEALTHY, INTERRUPTED = 1, 2, 3, 130
 REPORT_EVERY_S = 5.0
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a disk
 
 
 @contextmanager
@@ -36,8 +40,17 @@ def exit_on_errors() -> Iterator[None]:
         exit_with(MISUSED, str(error))
     except PumphouseError as error:
         exit_with(FAILED, str(error))
+    except OSError as error:
+        discard_stdout()
+        exit_with(FAILED, os_error_text(error))
     except (click.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
+
+
+def os_error_text(error: OSError) -> str:
+    """What is wrong with which file; a write error without a file is one of stdout."""
+    otherwise = "the output" if error.errno in WRITE_ERRORS else type(error).__name__
+    return f"{error.filename or otherwise}: {error.strerror or error}"
 
 
 def exit_with_usage_error(error: click.UsageError) -> None:
@@ -66,7 +79,37 @@ def print_line(text: str) -> None:
 
 def discard_stdout() -> None:
     """Redirect stdout to /dev/null, so that Python does not fail when it closes a broken pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # a stdout without a descriptor has no pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_missing_streams() -> None:
+    """Open /dev/null for stdin, stdout and stderr if they are closed (`pumphouse ... >&-`).
+
+    Otherwise the next file or connection gets their number, and output goes there.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 (for good)
+
+
+def write_result(file: str, text: str) -> None:
+    """Write a result to a file, or to stdout if it is `-`. A file gets all of it or nothing."""
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
+            path.write_text(text, encoding="utf-8")
+        else:
+            replace_private(path, text.encode())
+    except OSError as error:
+        raise PumphouseError(f"{file} cannot be written: {error.strerror}") from error
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -1,0 +1,62 @@
+"""Where the output goes: a full disk, closed streams, files that keep their content."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PUMPHOUSE, Call, refused
+
+COMMANDS = ["--help", "homes kinds", "hubs --help"]
+
+
+def run(command: str) -> subprocess.CompletedProcess[str]:
+    """In a shell, which redirects the output."""
+    text = f"{PUMPHOUSE} {command}"
+    return subprocess.run(
+        ["/bin/sh", "-c", text], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_behind_stdout_is_one_sentence(command: str) -> None:
+    done = run(f"{command} >/dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "pumphouse: the output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_empty(closed: str) -> None:
+    done = run(f"homes kinds {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (">&-" not in closed)
+
+
+def test_a_closed_stdin_has_no_events() -> None:
+    hub = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b"
+    done = run(f"send x --connection '{hub}' <&-")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("pumphouse: ")
+
+
+def test_an_export_that_cannot_be_written_keeps_the_old_one(call: Call, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    file = folder / "checkpoints.jsonl"
+    file.write_text("the old export\n")
+    (folder / ".checkpoints.jsonl").mkdir()  # where the new one would be written
+    message = refused(call("checkpoints", "export", str(file), "--hub", "orders"))
+    assert message.startswith(f"{file} cannot be written: ")
+    assert file.read_text() == "the old export\n"
+
+
+def test_an_export_can_be_written_to_a_device(call: Call) -> None:
+    done = call("checkpoints", "export", os.devnull, "--hub", "orders")
+    assert done.exit_code == 0
+    assert Path(os.devnull).is_char_device()
