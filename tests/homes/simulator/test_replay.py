@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -299,6 +300,22 @@ def test_every_home_replays_every_reading_of_its_track_once(
     for home in range(homes):
         track = what.tracks[home % len(what.tracks)]
         assert per_home[schema.home_id(home)] == len(track.rows)
+
+
+def test_a_gap_of_years_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One wrong date in a file: nothing is computed for the minutes between."""
+    what = recording("1990-01-01T00:00:30,motion,1", "2011-06-15T00:06:32,motion,0")
+    looks, due = Counter[str](), ReplaySource.due
+
+    def counted(*args: Any) -> Any:
+        looks["due"] += 1
+        assert looks["due"] < 100
+        return due(*args)
+
+    monkeypatch.setattr(ReplaySource, "due", counted)
+    for homes in (1, 5):
+        looks.clear()
+        assert len(replayed(what, homes, slot_s=1)) == 2 * homes
 
 
 def test_homes_do_not_act_in_unison() -> None:

@@ -55,8 +55,10 @@ class ReplaySource:
         remaining, position, step = self.recording.readings(self.homes), 0, self.slot_s * 1000
         while remaining:
             rows, homes = self.due(order, shifts, position, step)
-            position += step
-            if len(homes):
+            if not len(homes):
+                position += self.pause_ms(order, shifts, position) // step * step
+            else:
+                position += step
                 remaining -= len(homes)
                 yield self.time_slice(rows, homes, position)
 
@@ -80,6 +82,17 @@ class ReplaySource:
         starts = np.repeat(np.cumsum(counts) - counts, counts)
         rows = np.repeat(first, counts) + np.arange(counts.sum()) - starts
         return rows, np.repeat(order, counts)
+
+    def pause_ms(self, order: Longs, shifts: Longs, position: int) -> int:
+        """The time from here to the next reading of any home. A recording may pause for years."""
+        from_ms = (position - shifts) % self.period_ms
+        pauses = []
+        for number, track in enumerate(self.recording.tracks):
+            starts = from_ms[order % len(self.recording.tracks) == number]
+            if len(starts):
+                times = np.append(track.times, track.times[0] + self.period_ms)
+                pauses.append(np.min(times[np.searchsorted(track.times, starts)] - starts))
+        return int(min(pauses))
 
     def time_slice(self, rows: Longs, homes: Longs, position: int) -> TimeSlice:
         shifts = self.shifts(homes)
