@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from pumphouse.hub.embedded import EmbeddedHub
-from pumphouse.lag.exporter import OBSERVED
+from pumphouse.lag.exporter import OBSERVED, LagExporter
+from pumphouse.lag.options import lag_options
+from pumphouse.lag.poller import HUB
 from pumphouse.leases.model import Checkpoint, Group
 from pumphouse.leases.stores.sqlite.store import SqliteStore
 from pumphouse.telemetry.definitions import POLL_FAILURES, POLL_SECONDS
@@ -83,6 +85,20 @@ def test_a_store_without_rows_has_the_default_group_only(tmp_path: Path) -> None
             assert groups == {"$Default"}
             checkpoint(path, Group(f"127.0.0.1:{port}", "orders", "counters"), 3)
             running.until_group("counters")
+
+
+def test_a_failure_that_lasts_is_reported_once(tmp_path: Path) -> None:
+    """The hub gives each of its responses another number and time."""
+    keys = "SharedAccessKeyName=a;SharedAccessKey=b"
+    options = lag_options(
+        f"Endpoint=sb://127.0.0.1:1;{keys}", "orders", str(tmp_path / "leases.db")
+    )
+    reported: list[str] = []
+    exporter = LagExporter(options, reported.append)
+    for number in range(3):
+        tracking = f"TrackingId:{number}_G1, Timestamp:2026-11-1{number}"
+        exporter._report(HUB, f"no hub 'orders'. {tracking}")
+    assert reported == [f"{HUB}: no hub 'orders'."]
 
 
 async def create(path: Path) -> None:

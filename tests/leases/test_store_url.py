@@ -100,6 +100,8 @@ def test_a_store_url_is_parsed(text: str | Path, url: StoreUrl) -> None:
         ("blob://acct/leases?sig=abc", "blob://ACCOUNT/CONTAINER"),
         (CONNECTION_STRING, ";Container=NAME"),
         (f"Endpoint=sb://house/;SharedAccessKey={KEY}", "event hub"),
+        (f"host=db user=me password={KEY}", "not a list of NAME=VALUE: use postgres://"),
+        (f"Password = {KEY};Host=db", "not a list of NAME=VALUE: use postgres://"),
     ],
 )
 def test_an_invalid_store_url_is_refused_without_secrets(text: str, message: str) -> None:

@@ -20,6 +20,7 @@ from pumphouse.lag.observed_store import ObservedStore
 from pumphouse.lag.options import LagOptions
 from pumphouse.lag.poller import HUB, STORE, LagPoller
 from pumphouse.lag.readings import client_of
+from pumphouse.logs import TRACKING
 from pumphouse.telemetry.definitions import (
     EARLIEST_OFFSET,
     GROUP_LAG,
@@ -92,7 +93,8 @@ class LagExporter:
 
     def _report(self, part: str, failure: str | None) -> None:
         before = self._failures[part]
-        shown = None if failure is None else printable(failure)
+        # Without the number and the time of the response, which change with every poll.
+        shown = None if failure is None else TRACKING.sub("", printable(failure)).rstrip(" ,")
         self._failures[part] = shown
         if shown is not None:
             self._failed[part].add()

@@ -42,6 +42,10 @@ _SETTING = re.compile(
     re.IGNORECASE,
 )
 _CONTAINER = re.compile(r"(^|;)\s*Container(Name)?\s*=\s*(?P<name>[^;]*)", re.IGNORECASE)
+# The settings of a database driver in one text, which may contain a password.
+_DRIVER_SETTING = re.compile(
+    r"(^|[\s;])(host|hostaddr|user|username|password|dbname|database)\s*=", re.IGNORECASE
+)
 BLOB_LEASE_SETTINGS = ("format", "prefix")
 
 
@@ -152,6 +156,11 @@ def _parse_sqlite(scheme: str, rest: str) -> StoreUrl:
 def _path(text: str) -> str:
     if not text:
         raise OptionError(f"the store URL has no path: use {store_forms()}")
+    if _DRIVER_SETTING.search(text):
+        raise OptionError(
+            "a store is not a list of NAME=VALUE: use postgres://USER:PASSWORD@HOST/DATABASE, or "
+            f"one of {store_forms()}"
+        )
     return text
 
 

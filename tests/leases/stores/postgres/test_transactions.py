@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pumphouse.errors import CheckpointRefused, OwnershipLost, StoreUnavailable
+from pumphouse.errors import CheckpointRefused, OptionError, OwnershipLost, StoreUnavailable
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.stores.postgres.store import PostgresStore
 from tests.leases.contract.calls import checkpoints
@@ -83,6 +83,24 @@ async def test_an_exception_rolls_both_back(postgres: PostgresServer, store: Pos
     async with writer.transaction(store, 1, "1") as connection:
         await add(connection, store, 1)
     assert entries(postgres, store) == [1]
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "ROLLBACK"])
+async def test_sql_that_ends_the_transaction_is_reported(
+    statement: str, store: PostgresStore
+) -> None:
+    """Otherwise the checkpoint would be written without the rows, or long after them."""
+    writer = await writer_of(store)
+    with pytest.raises(OptionError, match="COMMIT or ROLLBACK in the block"):
+        async with writer.transaction(store, 1, "1") as connection:
+            await add(connection, store, 1)
+            await connection.execute(statement)
+    assert not (await checkpoints(store))["0"].has_position
+    async with writer.transaction(store, 1, "1") as connection:
+        async with connection.transaction(force_rollback=True):
+            await add(connection, store, 2)
+        await add(connection, store, 3)
+    assert (await checkpoints(store))["0"].sequence == 1
 
 
 async def test_the_transaction_of_a_fenced_owner_is_rolled_back(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pumphouse.errors import StoreUnavailable
+from pumphouse.errors import OptionError, StoreUnavailable
 from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.store import CheckpointOutcome
 from pumphouse.leases.stores.postgres.connections import Connection, Connections, interruptible
@@ -34,6 +34,12 @@ class PostgresTransaction:
     write: WriteCheckpoint
 
     async def update_checkpoint(self, checkpoint: Checkpoint) -> CheckpointOutcome:
+        if self.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
+            raise OptionError(
+                "COMMIT or ROLLBACK in the block has ended the transaction of its event: rows and "
+                "checkpoint are not written together. For a part that may be rolled back, use "
+                "`async with connection.transaction()` in the block"
+            )
         return await self.write(self.connection, checkpoint, False)
 
 
