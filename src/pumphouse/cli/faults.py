@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.options import connection_option, output_option
+from pumphouse.cli.common.options import FiniteRange, connection_option, output_option
 
 if TYPE_CHECKING:
     from pumphouse.client.base import HubClient
@@ -32,7 +32,7 @@ def faults() -> None:
 @click.option("--group", help="Only readers of this consumer group.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     help="Share of the operations that the fault affects, from 0 to 1. Default: 1.",
 )
 @click.option(
@@ -40,7 +40,7 @@ def faults() -> None:
     type=click.IntRange(min=1),
     help="Maximum number of operations that the fault affects. Default: no limit.",
 )
-@click.option("--seconds", type=click.FloatRange(min=0), help="Duration of a delay.")
+@click.option("--seconds", type=FiniteRange(min=0), help="Duration of a delay.")
 @click.option("--condition", help="AMQP condition of a refusal or detach.")
 @click.option("--description", help="Text of a refusal or detach.")
 @connection_option

@@ -18,6 +18,7 @@ import click
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
     PROPERTY_TYPE,
+    FiniteRange,
     connection_option,
     output_option,
     verbose_option,
@@ -85,7 +86,7 @@ class SendPlan:
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Maximum number of events per second.",
 )
 @click.option(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from pumphouse.cli import main
 from pumphouse.cli.common.options import parse_duration, parse_hubs, parse_property, parse_size
 from pumphouse.errors import OptionError
 
@@ -68,3 +70,15 @@ def test_properties() -> None:
     for text in ("", "name", "=value"):
         with pytest.raises(OptionError, match=r"invalid property .*: use NAME=VALUE"):
             parse_property(text)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    "command",
+    ["homes send --minutes", "homes send --late", "send orders --rate", "demo --minutes"],
+)
+def test_a_number_that_is_not_finite_is_refused(command: str, number: str) -> None:
+    done = CliRunner().invoke(main, [*command.split(), number])
+    assert done.exit_code == 2
+    assert number in done.stderr
+    assert "Traceback" not in done.stderr

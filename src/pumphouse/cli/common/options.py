@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -174,6 +175,18 @@ def need_connection(connection: str | None) -> str:
             "`pumphouse up` starts a hub and prints its connection string"
         )
     return connection
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without nan and inf, which compare with no bound."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 class ParsedType(click.ParamType[Any]):

@@ -25,7 +25,7 @@ import click
 
 from pumphouse.cli.common.console import plural
 from pumphouse.cli.common.metrics import PAGE, not_ready_without, ready_while_running
-from pumphouse.cli.common.options import verbose_option
+from pumphouse.cli.common.options import FiniteRange, verbose_option
 from pumphouse.cli.homes.kinds import kinds_option
 from pumphouse.cli.homes.send import homes_option
 from pumphouse.cli.up import stop_on_signal
@@ -50,7 +50,7 @@ EXTRAS = "pip install 'pumphouse[azure,dashboard,spark]'"
 @click.command(short_help="Run hub, homes, Spark pipeline, processors and page.")
 @homes_option(HOMES, "Number of homes; five sensors each, one reading a minute.")
 @click.option(
-    "--minutes", type=click.FloatRange(0.05), help="Stop after this time; by default on Ctrl-C."
+    "--minutes", type=FiniteRange(0.05), help="Stop after this time; by default on Ctrl-C."
 )
 @click.option(
     "--port",

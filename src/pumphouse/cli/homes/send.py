@@ -11,6 +11,7 @@ import click
 
 from pumphouse.cli.common import console
 from pumphouse.cli.common.options import (
+    FiniteRange,
     ParsedType,
     ca_file,
     connection_option,
@@ -138,7 +139,7 @@ driver_option = click.option(
 
 
 def share_option(name: str, help: str) -> Callable[..., Any]:
-    return click.option(name, type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help=help)
+    return click.option(name, type=FiniteRange(0, 1), default=0.0, metavar="SHARE", help=help)
 
 
 @click.command(short_help="Send the readings of simulated homes.")
@@ -154,7 +155,7 @@ def share_option(name: str, help: str) -> Callable[..., Any]:
 )
 @click.option(
     "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     help="Minutes of readings; without it the command runs until Ctrl-C.",
 )
 @start_option("--minutes ago, or a day ago without --minutes")
