@@ -79,7 +79,7 @@ class ByteReader:
         rest = self._data[self._pos :] + self._late
         missing = self._missing - len(self._late)
         if missing > 0 and len(data) - missing >= APART_MIN:
-            self._data = bytes(rest) + data[:missing]
+            self._data = b"".join((rest, memoryview(data)[:missing]))
             self._next, self._next_pos = data, missing
         else:
             self._data = bytes(rest) + data if rest else data
