@@ -34,7 +34,6 @@ from pumphouse.amqp.messages import (
     section_at,
 )
 from pumphouse.errors import AmqpError
-from pumphouse.hub.frames.uniform_bodies import UniformBodies
 from pumphouse.hub.limits.sections import (
     DATA_WIDE,
     SECTION_HEAD,
@@ -76,6 +75,7 @@ SECTION_START = b"\x00\x53"
 # Bytes of a batch that are parsed in one step; it takes up to five milliseconds.
 STEP_BYTES = 16 * 1024
 UNIFORM_MIN = 40  # events; fewer are parsed faster one by one than as a matrix
+KNOWN_BYTES_MAX = 1024  # of the structure that is kept for the next batch of a producer
 
 
 class Prefix(NamedTuple):
@@ -103,6 +103,8 @@ class Batch(NamedTuple):
 
     @property
     def event_count(self) -> int:
+        if len(self.groups) == 1:  # usually
+            return len(self.groups[0].bodies)
         return sum(len(group.bodies) for group in self.groups)
 
 
@@ -171,14 +173,18 @@ def parse_batch(
         if code == MESSAGE_ANNOTATIONS:
             key = filter_map(payload[value:pos]).key
         elif code == DATA:
+            if not groups and (known := known_group(payload, section, shapes)) is not None:
+                groups.append(known)
+                pos = section + len(known.bodies) * (pos - section)
+                continue
             start = binary_start(payload, value)
             prefix, body, in_order = parse_event(payload, start, pos, shapes)
             # Only at the first event: if the second one differs, the batch is rarely uniform.
             if in_order and not groups:
-                uniform = uniform_from(payload, section, pos, len(body), shapes)
+                uniform = uniform_group(payload, section, pos, prefix, len(body), shapes)
                 if uniform is not None:
-                    groups.append(EventGroup(prefix, uniform))
-                    pos = section + len(uniform) * uniform.stride
+                    groups.append(uniform)
+                    pos = section + len(uniform.bodies) * (pos - section)
                     continue
             bodies = bodies_with(prefix, groups)
             bodies.append(body)
@@ -191,16 +197,31 @@ def parse_batch(
     return with_key(groups, key) if shares_key else Batch(groups)
 
 
-def uniform_from(
-    payload: bytes, start: int, end: int, body_size: int, shapes: SectionShapes
-) -> UniformBodies | None:
-    """The bodies of an event and of those after it that have its structure, if there are many."""
+def uniform_group(
+    payload: bytes, start: int, end: int, prefix: Prefix, body_size: int, shapes: SectionShapes
+) -> EventGroup | None:
+    """An event and those after it that have its structure, if there are many."""
     if len(payload) - start < UNIFORM_MIN * (end - start):
         return None
-    from pumphouse.hub.frames.uniform_events import find_uniform
+    from pumphouse.hub.frames.uniform_events import layout_of
 
-    uniform = find_uniform(payload, start, end, end - body_size, shapes)
-    return uniform if uniform is not None and len(uniform) >= UNIFORM_MIN else None
+    layout = layout_of(payload, start, end, end - body_size, shapes)
+    if layout is None or len(bodies := layout.find(payload, start)) < UNIFORM_MIN:
+        return None
+    if len(layout.structure.first) <= KNOWN_BYTES_MAX:
+        shapes.known_batch = prefix, layout
+    return EventGroup(prefix, bodies)
+
+
+def known_group(payload: bytes, start: int, shapes: SectionShapes) -> EventGroup | None:
+    """The event at `start` and those after it, if they are as the last uniform batch, and many."""
+    if shapes.known_batch is None:
+        return None
+    prefix, layout = shapes.known_batch
+    if len(payload) - start < UNIFORM_MIN * layout.stride:
+        return None
+    bodies = layout.find(payload, start)
+    return EventGroup(prefix, bodies) if len(bodies) >= UNIFORM_MIN else None
 
 
 def bodies_with(prefix: Prefix, groups: list[EventGroup]) -> list[bytes]:

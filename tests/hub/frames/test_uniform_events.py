@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +18,17 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.types import Symbol
-from pumphouse.hub.annotations import UNIFORM_MIN, Batch, EventGroup, parse_payload
+from pumphouse.errors import AmqpError, MalformedBytes
+from pumphouse.hub.annotations import (
+    KNOWN_BYTES_MAX,
+    UNIFORM_MIN,
+    Batch,
+    EventGroup,
+    parse_payload,
+)
 from pumphouse.hub.frames.building import ROWS_MAX, build_frames
 from pumphouse.hub.frames.uniform_bodies import UniformBodies
-from pumphouse.hub.frames.uniform_events import find_uniform
+from pumphouse.hub.frames.uniform_events import layout_of
 from pumphouse.hub.limits.sections import SectionShapes
 from pumphouse.hub.storage.memory_log import MemoryLog
 from pumphouse.hub.storage.segment_format import encode_group
@@ -110,7 +119,50 @@ def test_a_text_that_is_not_ascii_is_checked() -> None:
 
 def test_an_unusual_encoding_is_not_uniform() -> None:
     payload = encode_batch([message(0, 9, 0)])
-    assert find_uniform(b"\x00" + payload, 0, len(payload) + 1, 9, SectionShapes()) is None
+    assert layout_of(b"\x00" + payload, 0, len(payload) + 1, 9, SectionShapes()) is None
+
+
+# -- the next batch of a producer -----------------------------------------------------------------
+
+
+@given(batches(), batches(), st.data())
+def test_a_batch_after_another_is_parsed_as_alone(
+    first: bytes, second: bytes, data: st.DataObject
+) -> None:
+    """The structure of a batch is kept. It must not let anything else pass in the next one."""
+    shapes = SectionShapes()
+    following = data.draw(st.sampled_from([first, second]))
+    damaged = bytearray(following)
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, min(len(damaged), 200) - 1))
+        damaged[at] = data.draw(st.sampled_from([0, 1, 0x53, 0x75, 0xA0, 0xFF, damaged[at] ^ 8]))
+    with suppress(AmqpError, MalformedBytes):
+        parse_payload(first, BATCH_FORMAT, shapes)
+
+    def parse_next(payload: bytes) -> Batch:
+        return parse_payload(payload, BATCH_FORMAT, shapes)
+
+    assert outcome(parse_next, bytes(damaged)) == outcome(parse_slow, bytes(damaged))
+
+
+@pytest.mark.parametrize("kind", range(5))
+def test_the_structure_of_a_batch_is_used_for_the_next_one(kind: int) -> None:
+    shapes = SectionShapes()
+    payload = encode_batch([message(number, 9, kind) for number in range(UNIFORM_MIN)])
+    parse_payload(payload, BATCH_FORMAT, shapes)
+    known = shapes.known_batch
+    batch = parse_payload(payload, BATCH_FORMAT, shapes)
+    assert shapes.known_batch is known is not None
+    assert events(batch) == events(parse_slow(payload))
+    longer = encode_batch([message(number, 10, kind) for number in range(UNIFORM_MIN)])
+    assert outcome(parse_fast, longer) == outcome(parse_slow, longer)
+
+
+def test_a_long_structure_is_not_kept() -> None:
+    shapes = SectionShapes()
+    annotated = Message(annotations={Symbol("n"): "x" * KNOWN_BYTES_MAX}, data=(b"",))
+    parse_payload(encode_batch([encode_message(annotated)] * 50), BATCH_FORMAT, shapes)
+    assert shapes.known_batch is None
 
 
 # -- frames ---------------------------------------------------------------------------------------
@@ -133,7 +185,9 @@ def test_the_frames_are_the_same_bytes(payload: bytes, offset: int, publisher: s
     expected = build_frames(listed(batch), 2**40, offset, T0, publisher, origin)
     assert bytes(built.data) == bytes(expected.data)
     assert list(built.starts) == list(expected.starts)
-    groups = [encode_group(*frames, 2**40, offset, T0) for frames in (built, expected)]
+    groups = [
+        encode_group(frames.data, frames.starts, 2**40, offset, T0) for frames in (built, expected)
+    ]
     assert groups[0] == groups[1]
 
 
@@ -143,6 +197,30 @@ def test_many_rows_are_built_in_parts() -> None:
     built, expected = build_frames(batch, 0, 0, T0), build_frames(listed(batch), 0, 0, T0)
     assert (bytes(built.data), list(built.starts)) == (bytes(expected.data), expected.starts)
     assert batch.event_count == 2 * ROWS_MAX + 7
+
+
+@pytest.mark.parametrize("sequence", [2**16 - 5, 2**32 - 50, 2**63 - 2000])
+@pytest.mark.parametrize("offset", [0, 9_900, 99_990_000, 10**12 - 3000])
+def test_numbers_that_carry_are_written(sequence: int, offset: int) -> None:
+    batch = parse_fast(encode_batch([message(n, 100, 0) for n in range(200)]))
+    built = build_frames(batch, sequence, offset, T0)
+    expected = build_frames(listed(batch), sequence, offset, T0)
+    assert bytes(built.data) == bytes(expected.data)
+    assert list(built.starts) == list(expected.starts)
+
+
+def test_frames_are_written_to_reserved_memory() -> None:
+    batch = parse_fast(encode_batch([message(n, 100, 0) for n in range(200)]))
+    memory = memoryview(bytearray(1 << 20))
+    built = build_frames(batch, 0, 9_990, T0, reserve=lambda size: memory[:size])
+    expected = build_frames(listed(batch), 0, 9_990, T0)
+    assert built.in_place
+    assert bytes(memory[: len(expected.data)]) == bytes(expected.data)
+    for more in (batch, listed(batch)):
+        mixed = Batch([*batch.groups, *more.groups])
+        several = build_frames(mixed, 0, 9_990, T0, reserve=lambda size: memory[:size])
+        assert not several.in_place
+        assert bytes(several.data) == bytes(build_frames(listed(mixed), 0, 9_990, T0).data)
 
 
 def test_a_log_reads_back_what_it_got() -> None:

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pumphouse.amqp.messages import decode_message
+from pumphouse.amqp.messages import (
+    BATCH_FORMAT,
+    Message,
+    decode_message,
+    encode_batch,
+    encode_message,
+)
 from pumphouse.errors import AmqpError
 from pumphouse.events import EARLIEST, LATEST, NEVER_MS, Position
-from pumphouse.hub.annotations import Batch
+from pumphouse.hub.annotations import Batch, parse_payload
 from pumphouse.hub.links.delivery import messages
 from pumphouse.hub.options import Retention
 from pumphouse.hub.storage.memory_log import MemoryLog
@@ -268,3 +274,30 @@ def test_times_stay_sorted_if_the_clock_is_set_back() -> None:
     assert log.locate(Position("time", str(T0), inclusive=True)) == 0
     log.expire(T0 - DAY_MS)  # retention with an older time changes nothing
     assert read_from(log, 0) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 10_000, 1 << 20])
+def test_uniform_and_other_batches_share_segments(segment_bytes: int) -> None:
+    """Uniform batches are written to the memory of a segment, others are copied to it."""
+    log, expected = MemoryLog(segment_bytes=segment_bytes), list[bytes]()
+    for size in (1, 100, 60, 3000, 2, 100, 100):
+        for count in (50, 3, 41):
+            bodies = [bytes([n]) * size for n in range(count)]
+            payload = encode_batch(encode_message(Message(data=(body,))) for body in bodies)
+            log.append(parse_payload(payload, BATCH_FORMAT), T0)
+            expected += bodies
+    results, sequence = list[bytes](), 0
+    while (run := log.read(sequence, 70, EVERYTHING)) is not None:
+        results += bodies_of(run)
+        sequence += len(run.starts)
+    assert results == expected
+    assert log.size == log.next_offset
+
+
+def test_a_segment_after_a_full_one_does_not_grow() -> None:
+    log = MemoryLog(segment_bytes=100_000)
+    payload = encode_batch([encode_message(Message(data=(bytes(100),)))] * 50)
+    while len(log.segments) < 3:
+        log.append(parse_payload(payload, BATCH_FORMAT), T0)
+    assert len(log.segments[1].data) == 125_000
+    assert 100_000 <= log.segments[1].end <= 125_000

@@ -59,6 +59,9 @@ SIZE_BYTES, SEQUENCE_BYTES = 4, 8
 HUB_ENTRIES = 6  # sequence, offset and time: three keys and three values
 
 
+Reserve = Callable[[int], memoryview]
+
+
 def entry(name: bytes, text: str) -> bytes:
     """One annotation entry with a text value, encoded."""
     return encode(Symbol(name.decode())) + encode(text)
@@ -69,6 +72,7 @@ class Frames(NamedTuple):
 
     data: bytearray | memoryview
     starts: list[int] | npt.NDArray[np.int64]
+    in_place: bool = False  # whether `data` is the start of the reserved memory
 
 
 def build_frames(
@@ -78,14 +82,16 @@ def build_frames(
     enqueued_ms: int,
     publisher: str | None = None,
     origin: int = 0,
+    reserve: Reserve | None = None,
 ) -> Frames:
     """The frames of a batch whose first event gets `sequence` and `offset`.
 
     The offset of an event is the position of its frame, in bytes, counted from the first frame ever
     written to the partition. `starts` count from `origin`, the first offset of their segment.
+    `reserve` returns memory of a size; uniform events are written to it without a copy.
     """
     time_entry = TIME_ENTRY + enqueued_ms.to_bytes(8, "big", signed=True)
-    builder = FrameBuilder(sequence, offset, origin)
+    builder = FrameBuilder(sequence, offset, origin, reserve)
     for prefix, bodies in batch.groups:
         tail = time_entry + key_entries(prefix.key, publisher) + prefix.kept
         count = HUB_ENTRIES + 2 * (prefix.key is not None) + 2 * (publisher is not None)
@@ -111,8 +117,11 @@ class FrameKind(NamedTuple):
 class FrameBuilder:
     """Appends the frames of groups of events, with consecutive numbers and offsets."""
 
-    def __init__(self, sequence: int, offset: int, origin: int) -> None:
+    def __init__(
+        self, sequence: int, offset: int, origin: int, reserve: Reserve | None = None
+    ) -> None:
         self.sequence, self.offset, self.origin = sequence, offset, origin
+        self.reserve = reserve
         self._data = bytearray()
         self._parts: list[bytes] = []  # not joined yet
         self._starts: list[int] = []
@@ -139,25 +148,61 @@ class FrameBuilder:
         self.sequence, self.offset = sequence, offset
 
     def add_uniform(self, kind: FrameKind, bodies: UniformBodies) -> None:
-        """Add frames of one size together, as long as their offsets have as many digits."""
-        from pumphouse.hub.frames.uniform_events import RowTemplate, build_rows
+        """Add frames of one size together.
 
-        first = 0
+        Each portion has offsets of as many digits, and sequence numbers with the same first bytes.
+        """
+        from pumphouse.hub.frames.uniform_events import (
+            SEQUENCES_MAX,
+            RowTemplate,
+            concatenate,
+            write_rows,
+        )
+
+        memory: memoryview | None = None
+        all_starts: list[npt.NDArray[np.int64]] = []
+        first = begin = 0
         while first < len(bodies):
             digits = b"%d" % self.offset
             pack, before, after, overhead = kind.template(len(digits))
             size = overhead + bodies.size
             same_width = -(-(10 ** len(digits) - self.offset) // size)
-            count = min(len(bodies) - first, ROWS_MAX, same_width)
+            same_start = SEQUENCES_MAX - self.sequence % SEQUENCES_MAX
+            count = min(len(bodies) - first, ROWS_MAX, same_width, same_start)
+            if memory is None:
+                all_fit = same_width >= len(bodies)
+                memory = self.memory_for(
+                    len(bodies) * size if all_fit else self.largest_size(kind, bodies)
+                )
             head = pack(size, before, self.sequence, after, digits, kind.tail)
             sequence_at = SIZE_BYTES + len(before)
             offset_at = sequence_at + SEQUENCE_BYTES + len(after)
             row = RowTemplate(head, sequence_at, offset_at, len(digits))
-            rows, offsets = build_rows(row, bodies, first, count, self.sequence, self.offset)
-            self.add_rows(rows, offsets - self.origin)
+            end = begin + count * size
+            offsets = write_rows(
+                memory[begin:end], row, bodies, first, count, self.sequence, self.offset
+            )
+            all_starts.append(offsets - self.origin)
             first += count
+            begin = end
             self.sequence += count
             self.offset += count * size
+        assert memory is not None  # there are many bodies
+        self.add_rows(memory[:begin], concatenate(all_starts))
+
+    def largest_size(self, kind: FrameKind, bodies: UniformBodies) -> int:
+        """The bytes of a group if all offsets had as many digits as the last one."""
+        largest = kind.template(OFFSET_DIGITS_MAX).overhead + bodies.size
+        last = b"%d" % (self.offset + len(bodies) * largest)
+        return len(bodies) * (kind.template(len(last)).overhead + bodies.size)
+
+    def memory_for(self, size: int) -> memoryview:
+        """Memory for the frames of a group. Reserved memory is only used if it is the first."""
+        if self.reserve is None or self._starts or self._rows is not None:
+            from pumphouse.hub.frames.uniform_events import new_memory
+
+            return new_memory(size)
+        return self.reserve(size)
 
     def add_rows(self, rows: memoryview, starts: npt.NDArray[np.int64]) -> None:
         self.keep_rows()
@@ -185,7 +230,7 @@ class FrameBuilder:
 
     def frames(self) -> Frames:
         if self._rows is not None:
-            return Frames(*self._rows)
+            return Frames(*self._rows, in_place=self.reserve is not None)
         self.join()
         return Frames(self._data, self._starts)
 

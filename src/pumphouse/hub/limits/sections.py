@@ -14,7 +14,7 @@ a shape; the others are compared with it.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pumphouse.amqp.codec import CHECKERS, check_value, decode, skip
 from pumphouse.amqp.constructors import NAMES, NUMBERS, WIDTHS
@@ -156,9 +156,11 @@ def as_number(data: bytes | bytearray) -> int:
 class SectionShapes:
     """Checks the sections of one producer, fast if they have a known structure."""
 
-    __slots__ = ("_by_size", "_count", "_unknown")
+    __slots__ = ("_by_size", "_count", "_unknown", "known_batch")
 
     def __init__(self) -> None:
+        # The prefix and the BatchLayout of the producer's last uniform batch; for annotations.py.
+        self.known_batch: tuple[Any, Any] | None = None
         self._by_size: dict[int, list[Shape]] = {}
         self._count = 0
         self._unknown = 0  # sections without a known shape since the last start

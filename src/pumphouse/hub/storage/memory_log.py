@@ -26,7 +26,9 @@ from pumphouse.hub.storage.run import Run
 # Retention drops whole segments. Small segments make it more exact; large segments keep the list
 # of segments short.
 SEGMENT_BYTES = 1 << 20
-
+# A segment after a full one gets memory for this many times the size at which it is full: the last
+# batch exceeds that size. Memory that is not used takes no space.
+SPARE = 1.25
 
 DEFAULT_RETENTION = Retention()
 
@@ -34,12 +36,15 @@ DEFAULT_RETENTION = Retention()
 class Segment:
     """Consecutive events of a partition, as frames with an index."""
 
-    __slots__ = ("append_firsts", "append_times", "data", "offset", "sequence", "starts")
+    __slots__ = ("append_firsts", "append_times", "data", "end", "expected", "offset", "sequence",
+                 "starts")  # fmt: skip
 
-    def __init__(self, sequence: int, offset: int) -> None:
+    def __init__(self, sequence: int, offset: int, expected: int = 0) -> None:
         self.sequence = sequence
         self.offset = offset
-        self.data = bytearray()
+        self.expected = expected  # the least size of `data` after it grows
+        self.data = memoryview(b"")
+        self.end = 0  # of the frames in `data`
         self.starts: array[int] = array("I")
         # The events of one append have the same time, so one time is kept per append.
         self.append_firsts: array[int] = array("I")
@@ -52,10 +57,24 @@ class Segment:
             self.starts.extend(frames.starts)
         else:
             self.starts.frombytes(frames.starts.astype("u4").data.cast("B"))
-        if self.data or not isinstance(frames.data, bytearray):
-            self.data += frames.data
-        else:
-            self.data = frames.data  # the first batch becomes the segment's data, without a copy
+        if not frames.in_place:
+            self.reserve(len(frames.data))[:] = frames.data
+        self.end += len(frames.data)
+
+    def reserve(self, size: int) -> memoryview:
+        """Memory after the frames. Frames that are written to it are added by `append`."""
+        end = self.end + size
+        if end > len(self.data):
+            self.grow(end)
+        return self.data[self.end : end]
+
+    def grow(self, size: int) -> None:
+        import numpy as np  # not needed to start a hub, and slow to import
+
+        grown = np.empty(max(size, self.expected), np.uint8).data
+        grown[: self.end] = self.data[: self.end]
+        self.data = grown
+        self.expected = 2 * len(grown)
 
     @property
     def next_sequence(self) -> int:
@@ -75,13 +94,13 @@ class Segment:
         first = sequence - self.sequence
         starts, begin = self.starts, self.starts[first]
         stop = min(first + count_max, len(starts))
-        end = len(self.data) if stop == len(starts) else starts[stop]
+        end = self.end if stop == len(starts) else starts[stop]
         if end - begin > bytes_max:
             stop = max(first + 1, bisect_right(starts, begin + bytes_max, first, stop) - 1)
-            end = len(self.data) if stop == len(starts) else starts[stop]
+            end = self.end if stop == len(starts) else starts[stop]
         # Slicing copies the index: an array that numpy refers to could not grow any more.
         positions = np.frombuffer(starts[first:stop], np.uint32).astype(np.intp)
-        return Run(self.data[begin:end], positions - begin, sequence)
+        return Run(bytearray(self.data[begin:end]), positions - begin, sequence)
 
 
 class MemoryLog:
@@ -118,7 +137,7 @@ class MemoryLog:
         now_ms, starts_segment = stamp(now_ms, self.last_ms)
         segment = self.writable_segment(starts_segment)
         frames = build_frames(
-            batch, first, self.next_offset, now_ms, publisher, origin=segment.offset
+            batch, first, self.next_offset, now_ms, publisher, segment.offset, segment.reserve
         )
         segment.append(frames, now_ms)
         self.last_offset = segment.offset + int(frames.starts[-1])
@@ -146,9 +165,13 @@ class MemoryLog:
 
     def writable_segment(self, new: bool) -> Segment:
         """The last segment; a new one if that is requested, or if the last is full."""
-        if new or not self.segments or len(self.segments[-1].data) >= self.segment_bytes:
-            self.segments.append(Segment(self.next_sequence, self.next_offset))
-        return self.segments[-1]
+        last = self.segments[-1] if self.segments else None
+        full = last is not None and last.end >= self.segment_bytes
+        if last is None or full or new:
+            expected = int(self.segment_bytes * SPARE) if full else 0
+            last = Segment(self.next_sequence, self.next_offset, expected)
+            self.segments.append(last)
+        return last
 
     def read(self, sequence: int, count_max: int, bytes_max: int) -> Run | None:
         """Events from a sequence number on, without expired ones; None at the end."""
@@ -190,7 +213,7 @@ class MemoryLog:
             or (self.size > self.retention.bytes_max and len(self.segments) > 1)
         ):
             dropped = self.segments.pop(0)
-            self.size -= len(dropped.data)
+            self.size -= dropped.end
             self.begin = max(self.begin, dropped.next_sequence)
 
 
