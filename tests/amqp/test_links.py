@@ -392,11 +392,23 @@ def test_a_handle_may_be_reused() -> None:
     pair = Pair()
     session = pair.begun()
     for number in range(3):
-        session.next_handle = 0
         link, _ = pair.receiver(session, f"reader {number}")
+        assert link.handle == 0
         link.detach()
         pair.talk()
     assert len(pair.server.of(AttachAsked)) == 3
+
+
+def test_the_lowest_free_handle_is_used_after_both_ends_have_detached() -> None:
+    pair = Pair()
+    session = pair.begun()
+    links = [pair.receiver(session, f"reader {number}") for number in range(3)]
+    links[1][0].detach()  # the server has not received it yet
+    assert session.attach("another", RECEIVER).handle == 3
+    pair.talk()
+    links[0][1].detach()
+    pair.talk()
+    assert [session.attach(f"later {number}", RECEIVER).handle for number in range(3)] == [0, 1, 4]
 
 
 def test_a_second_detach_raises_a_local_error() -> None:

@@ -42,6 +42,7 @@ class Link:
         self.session = session
         self.name = name
         self.handle = handle  # ours
+        self.has_own_handle = False  # we have requested it: the handle is free after the link
         self.remote_handle: int | None = None
         self.state = "DETACHED"
         self.bytes_held = 0  # memory of the link without deliveries, in the connection's budget

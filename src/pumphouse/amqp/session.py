@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from pumphouse.amqp import credit, states
@@ -63,6 +64,7 @@ class Session:
         # The same for links whose user has something to send that is not encoded yet.
         self.blocked: dict[Link, None] = {}
         self.next_handle = 0
+        self.free_handles: list[int] = []  # of links that we requested and that are gone; a heap
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.remote_window = 0
@@ -115,11 +117,18 @@ class Session:
     def attach(self, name: str, role: bool, **fields: Any) -> Link:
         """Request a link; the response of the peer is an Attached event."""
         cls = SenderLink if role == SENDER else ReceiverLink
-        link = cls(self, name, self.next_handle)
-        self.next_handle += 1
+        link = cls(self, name, self.take_handle())
+        link.has_own_handle = True
         self.requested[name, role] = link
         link.send_attach(Attach(name=name, handle=link.handle, role=role, **fields))
         return link
+
+    def take_handle(self) -> int:
+        """The lowest handle that is not in use."""
+        if self.free_handles:
+            return heappop(self.free_handles)
+        self.next_handle += 1
+        return self.next_handle - 1
 
     def delivery_ids(self, count: int) -> int:
         """Reserve `count` delivery ids; returns the first."""
@@ -185,6 +194,9 @@ class Session:
             del self.links[link.remote_handle]
             self.connection.link_count -= 1
         self.requested.pop((link.name, link.role), None)
+        if link.has_own_handle:
+            link.has_own_handle = False
+            heappush(self.free_handles, link.handle)
         self.connection.hold(-link.bytes_held)
         link.bytes_held = 0
 

@@ -31,7 +31,7 @@ from pumphouse.amqp.types import (
     UShort,
 )
 from pumphouse.client.base import ReaderOptions
-from pumphouse.client.bulk import ranges
+from pumphouse.client.bulk import blocking_connection
 from pumphouse.client.bulk.client import (
     BulkClient,
     RangeOptions,
@@ -300,7 +300,7 @@ def read_columns(
             eh.connection, options=ConnectionOptions(frame_bytes_max=frame_bytes_max)
         ) as client,
     ):
-        patch.setattr(ranges, "ColumnReader", reader)
+        patch.setattr(blocking_connection, "ColumnReader", reader)
         return rows(client.read_range("0", 0, count))
 
 

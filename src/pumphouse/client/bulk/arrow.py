@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,11 @@ LAST = np.array([-1])  # the index of the last row
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
     """The schema of some columns, in the given order."""
-    names = tuple(columns)
+    return schema_of_names(tuple(columns))
+
+
+@cache
+def schema_of_names(names: tuple[str, ...]) -> pa.Schema:
     unknown = [name for name in names if name not in TYPES]
     if unknown or not names or len(set(names)) < len(names):
         wrong = (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pumphouse.amqp import events as amqp
-from pumphouse.amqp.columnar.columns import frame_at
+from pumphouse.amqp.columnar.columns import ColumnReader, frame_at
 from pumphouse.amqp.composites import decode_performative
 from pumphouse.amqp.connection import CLIENT, Connection
 from pumphouse.amqp.credit import Limits
@@ -57,6 +57,7 @@ from pumphouse.errors import (
 READ_BYTES_MIN = 1 << 16  # a smaller read is not worth its system call
 PAUSE_S = 0.002  # received data is processed if no more arrives for this long
 SMALL_BUFFER_BYTES = 1 << 18  # before the size of a range is known
+COLUMN_READERS_MAX = 16  # a hub may give each link another handle
 HEARTBEAT_S_MIN = 0.1  # more heartbeats than this would only use the processor
 
 
@@ -93,6 +94,7 @@ class BlockingConnection:
         self._links: set[Link] = set()  # that we have requested
         self._responses: dict[Link, Attach] = {}
         self._detached: dict[Link, PumphouseError] = {}
+        self._columns: dict[tuple[int, int], ColumnReader] = {}  # by channel and handle
         self._nodes: dict[str, tuple[SenderLink, ReceiverLink]] = {}
         self._replies: dict[str, Message] = {}
         self._pending: set[str] = set()  # requests without a reply
@@ -135,6 +137,22 @@ class BlockingConnection:
         """Raise if the hub has detached the link."""
         if link in self._detached:
             raise self._detached[link]
+
+    def column_reader(self, link: ReceiverLink) -> ColumnReader:
+        """A reader of the transfers of a link.
+
+        Handles are used again. So the reader of a later link knows the layouts of earlier ones: the
+        events of a hub often have the same few.
+        """
+        channel, handle = link.session.remote_channel, link.remote_handle
+        assert channel is not None
+        assert handle is not None
+        reader = self._columns.get((channel, handle))
+        if reader is None:
+            if len(self._columns) >= COLUMN_READERS_MAX:
+                self._columns.clear()
+            reader = self._columns[channel, handle] = ColumnReader(channel, handle)
+        return reader
 
     def request(self, node: str, application: Mapping[str, Any], value: Any = None) -> str:
         """Send a request; returns its id, which `reply` takes."""

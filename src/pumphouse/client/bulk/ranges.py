@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pumphouse.amqp import credit
 from pumphouse.amqp.columnar.buffer_view import IntArray
-from pumphouse.amqp.columnar.columns import ColumnReader, Columns, frame_at
+from pumphouse.amqp.columnar.columns import Columns, frame_at
 from pumphouse.amqp.links import ReceiverLink
 from pumphouse.amqp.session import INCOMING_WINDOW
 from pumphouse.client.base import DEFAULT_GROUP, PartitionProperties
@@ -144,10 +144,7 @@ class RangeReader:
         self.last = last
         self.options = options
         self.window = max(CREDIT_WINDOW, 2 * options.batch_rows)
-        channel, handle = link.session.remote_channel, link.remote_handle
-        assert channel is not None
-        assert handle is not None
-        self.columns = ColumnReader(channel, handle)
+        self.columns = self.connection.column_reader(link)
         self.batches = BatchBuilder(partition, options.columns)
         self.enqueued_ms: int | None = None  # of the last event
         self.mean_bytes = 100.0  # of a frame; an estimate until the first frames arrive
