@@ -402,3 +402,22 @@ async def test_a_client_is_closed_when_its_task_is_cancelled(hub: EmbeddedHub) -
     with pytest.raises(asyncio.CancelledError):
         await working
     await let_go(hub)
+
+
+async def test_requests_that_start_at_the_same_time_are_sent_at_once(
+    client: NativeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.partition_properties("0")  # opens the links
+    authorized = client.connection.current
+    assert authorized is not None
+    connection, flushes = authorized.connection, list[int]()
+    flush = connection.flush
+
+    def count_and_flush() -> None:
+        flushes.append(1)
+        flush()
+
+    monkeypatch.setattr(connection, "flush", count_and_flush)
+    states = await asyncio.gather(*(client.partition_properties("0") for _ in range(20)))
+    assert len(states) == 20
+    assert len(flushes) < 10  # also one for each read of replies

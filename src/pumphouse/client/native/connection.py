@@ -117,6 +117,7 @@ class Connection(asyncio.Protocol):
         self._detaching: dict[Link, asyncio.Future[None]] = {}
         self._outcomes: dict[int, tuple[Link, asyncio.Future[Any]]] = {}  # by delivery id
         self._names = count(1)
+        self._flushes_soon = False
 
     def __repr__(self) -> str:
         return f"<Connection {self.address} {'broken' if self.failure else self.amqp.state}>"
@@ -257,6 +258,20 @@ class Connection(asyncio.Protocol):
         if not self.writable and self.transport.get_write_buffer_size() > WRITE_BYTES_MAX:
             self.fail(ConnectionFailed(f"{self.address} does not read what we send"))
             self.transport.abort()
+
+    def flush_soon(self) -> None:
+        """Write all pending bytes when the tasks that are ready have run.
+
+        Requests that start at the same time are then sent at once, and so are their replies.
+        """
+        if not self._flushes_soon:
+            self._flushes_soon = True
+            self.loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flushes_soon = False
+        if self.failure is None:
+            self.flush()
 
     def pause_writing(self) -> None:
         self.writable = False

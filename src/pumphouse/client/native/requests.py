@@ -106,7 +106,7 @@ class RequestClient:
         self._pending[request_id] = reply_future
         try:
             self.request_link.send(request, message_format=SINGLE_FORMAT)
-            self.connection.flush()
+            self.connection.flush_soon()
             return await reply_future
         finally:
             self._pending.pop(request_id, None)
