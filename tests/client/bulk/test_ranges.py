@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -162,6 +164,55 @@ def test_the_link_is_detached_after_a_range(server: EmbeddedHub) -> None:
         for _ in range(7):  # more than the limit of readers
             assert len(sequences(client.read_range("0", 0, 10))) == 10
             assert eh.readers == 0
+
+
+def test_several_ranges_are_requested_before_the_first_is_read(server: EmbeddedHub) -> None:
+    eh = filled_entity(server)
+    with BulkClient(eh.connection) as one, BulkClient(eh.connection) as other:
+        for _ in range(3):
+            for client, first in ((one, 0), (other, 10)):
+                client.request_range("0", first, first + 10)
+            for client in (one, other):
+                client.begin_range()
+            assert eh.readers == 2
+            assert sequences(one.read_begun()) == list(range(10))
+            assert sequences(other.read_begun()) == list(range(10, 20))
+            assert eh.readers == 0
+
+
+def test_a_range_must_be_requested_before_it_is_begun_or_read(server: EmbeddedHub) -> None:
+    eh = filled_entity(server)
+    client = BulkClient(eh.connection)
+    with pytest.raises(OptionError, match="cannot read now"):
+        client.request_range("0", 0, 10)
+    with client:
+        for step in (client.begin_range, client.read_begun):
+            with pytest.raises(OptionError, match="cannot read now"):
+                step()
+
+
+def test_a_range_is_read_though_its_connection_broke_after_the_request(
+    server: EmbeddedHub,
+) -> None:
+    eh = filled_entity(server)
+    with BulkClient(eh.connection) as client:
+        client.request_range("0", 0, 10)
+        client.begin_range()
+        stream: Any = client.connection.stream
+        stream.shutdown(socket.SHUT_RDWR)
+        assert sequences(client.read_begun()) == list(range(10))
+
+
+def test_the_layouts_of_events_are_kept_for_later_ranges(server: EmbeddedHub) -> None:
+    eh = filled_entity(server)
+    for epoch in (None, 1):  # with an epoch the client does not wait for the detach
+        with BulkClient(eh.connection) as client:
+            for first in range(0, 100, 10):
+                options = RangeOptions(epoch=epoch)
+                assert len(sequences(client.read_range("0", first, first + 10, options))) == 10
+            readers = client.connection._columns.values()
+            assert len(readers) <= 2
+            assert all(len(reader.layouts) == 1 for reader in readers)
 
 
 def test_the_hub_may_be_named_separately(server: EmbeddedHub) -> None:

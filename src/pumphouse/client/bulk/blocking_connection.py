@@ -112,25 +112,37 @@ class BlockingConnection:
 
     def attach(self, role: bool, **fields: Any) -> tuple[Link, Attach]:
         """Attach a link; returns the response of the hub, or raises its refusal."""
+        link = self.start_attach(role, **fields)
+        return link, self.finish_attach(link)
+
+    def start_attach(self, role: bool, **fields: Any) -> Link:
+        """Request a link, and do not wait for the response of the hub."""
         name = f"{self.amqp.opening.container_id[:8]}-{next(self._numbers)}"
         link = self.session.attach(name, role, **fields)
         self._links.add(link)
+        return link
+
+    def finish_attach(self, link: Link) -> Attach:
+        """The response of the hub to an attach; raises its refusal."""
         self.wait_until(
             lambda: link in self._responses or link in self._detached,
             self.options.answer_s,
             "respond to an attach",
         )
         self.check(link)
-        return link, self._responses.pop(link)
+        return self._responses.pop(link)
 
-    def detach(self, link: Link) -> None:
-        """Detach a link and wait for the response of the hub."""
+    def detach(self, link: Link, *, wait: bool = True) -> None:
+        """Detach a link and wait for the response of the hub, or only send the detach."""
         if link.attached:
             link.detach()
-            self.wait_until(
-                lambda: link in self._detached, self.options.answer_s, "respond to a detach"
-            )
-            del self._detached[link]
+            if wait:
+                self.wait_until(
+                    lambda: link in self._detached, self.options.answer_s, "respond to a detach"
+                )
+                del self._detached[link]
+            else:
+                self.flush()
         self._links.discard(link)
 
     def check(self, link: Link) -> None:

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from pumphouse.amqp.links import ReceiverLink
+from pumphouse.amqp.links import Link, ReceiverLink
 from pumphouse.amqp.performatives import FIRST, RECEIVER, SETTLED, Source, Target
 from pumphouse.amqp.types import Symbol
 from pumphouse.client.base import HubProperties, PartitionProperties, RetryOptions
@@ -174,6 +174,8 @@ class BulkClient:
         self._connection: BlockingConnection | None = None
         self._span: Span | None = None  # the range that is being read
         self._reader: RangeReader | None = None  # None while the connection is broken
+        self._begun: Span | None = None  # a range that is requested and not read yet
+        self._requested: Link | None = None  # its link, until the hub has accepted it
         self._entered = False  # inside a `with` block
         self._token = BlockingToken(
             self.credential, self.connection_string.resource(self.hub), self.options.clock
@@ -223,7 +225,7 @@ class BulkClient:
     def abort(self) -> None:
         """Close the connection without waiting."""
         connection, self._connection = self._connection, None
-        self._reader = None
+        self._reader = self._requested = None
         if connection is not None:
             connection.abort()
 
@@ -241,6 +243,36 @@ class BulkClient:
         if not self._entered:
             raise self.not_usable()
         return self.read(Span(partition, first, last, options or RangeOptions()))
+
+    def request_range(
+        self, partition: str, first: int, last: int, options: RangeOptions | None = None
+    ) -> None:
+        """Request a range, and wait for nothing. Then call `begin_range` and `read_begun`.
+
+        With several clients, several ranges are requested before the first is read. The round trips
+        then overlap, without a thread for each.
+        """
+        check_range(partition, first, last)
+        if not self._entered or self._span is not None:
+            raise self.not_usable()
+        self.renew_token()
+        self._begun = Span(partition, first, last, options or RangeOptions())
+        self._requested = self.request_link(self._begun)
+        self.connection.flush()
+
+    def begin_range(self) -> None:
+        """Wait until the hub has accepted the request, and grant credit for its events."""
+        if self._begun is None:
+            raise self.not_usable()
+        self._reader = self.attach_rest(self._begun)
+        self.connection.flush()
+
+    def read_begun(self) -> Iterator[pa.RecordBatch]:
+        """The events of the range that was requested."""
+        span, self._begun = self._begun, None
+        if span is None:
+            raise self.not_usable()
+        return self.read(span)
 
     def read_once(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Connect, read one range, and close."""
@@ -304,7 +336,10 @@ class BulkClient:
             self.open()
             self.check_same_hub(span)
         self.renew_token()
-        link = self.attach(span)
+        requested, self._requested = self._requested, None
+        link = requested or self.request_link(span)
+        self.connection.finish_attach(link)
+        assert isinstance(link, ReceiverLink)
         span.attached = True
         return RangeReader(self, link, span.partition, span.next, span.last, span.options)
 
@@ -316,17 +351,18 @@ class BulkClient:
         reader.check_end()
         self.connection.reading = None
         try:
-            self.connection.detach(reader.link)
+            # Without an epoch the hub counts readers: the next one could be one too many.
+            self.connection.detach(reader.link, wait=reader.options.epoch is None)
         except ConnectionFailed:
             self.abort()
 
-    def attach(self, span: Span) -> ReceiverLink:
+    def request_link(self, span: Span) -> Link:
         options, properties = span.options, dict[Any, Any]()
         if options.epoch is not None:
             properties[Symbol("com.microsoft:epoch")] = options.epoch
         if options.receiver_name is not None:
             properties[Symbol("com.microsoft:receiver-name")] = options.receiver_name
-        link, _ = self.connection.attach(
+        return self.connection.start_attach(
             RECEIVER,
             source=Source(
                 address=f"{self.hub}/ConsumerGroups/{options.group}/Partitions/{span.partition}",
@@ -337,8 +373,6 @@ class BulkClient:
             rcv_settle_mode=FIRST,
             properties=properties or None,
         )
-        assert isinstance(link, ReceiverLink)
-        return link
 
     # -- properties -------------------------------------------------------------------------------
 

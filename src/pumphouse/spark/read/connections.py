@@ -46,9 +46,14 @@ class ConnectionPool:
         self._process = os.getpid()
 
     @contextmanager
-    def borrow(self, identity: HubIdentity) -> Iterator[BulkClient]:
-        """A connection for one range; it is kept unless the read failed or ended early."""
-        client = self._take(identity) or self._connect(identity)
+    def borrow(
+        self, identity: HubIdentity, taken: BulkClient | None = None
+    ) -> Iterator[BulkClient]:
+        """A connection for one range; it is kept unless the read failed or ended early.
+
+        `taken` is one of `take_idle`.
+        """
+        client = taken or self.take_idle(identity) or self._connect(identity)
         try:
             yield client
         except BaseException:
@@ -56,7 +61,12 @@ class ConnectionPool:
             raise
         self._put(identity, client)
 
-    def _take(self, identity: HubIdentity) -> BulkClient | None:
+    def count_idle(self, identity: HubIdentity) -> int:
+        with self._lock:
+            return len(self._idle.get(identity, ())) if self._process == os.getpid() else 0
+
+    def take_idle(self, identity: HubIdentity) -> BulkClient | None:
+        """An open connection, if there is one; the caller passes it to `borrow`, or aborts it."""
         with self._lock:
             stale = self._sweep()
             idle = self._idle.get(identity)

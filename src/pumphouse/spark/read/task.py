@@ -36,6 +36,7 @@ from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.process_log import describe_process
 from pumphouse.spark.read.columns import HUB, batch_converter
 from pumphouse.spark.read.connections import connections
+from pumphouse.spark.read.early import EarlyRange, is_small, read_in_turn
 from pumphouse.spark.read.parallel import read_in_parallel
 from pumphouse.spark.read.plugins import call_plugin
 from pumphouse.spark.read.same_hub import PlannedHub, is_suspicious, was_recreated
@@ -99,6 +100,8 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     readers = [SpanReader(task, span, reports.append, by_query) for span in task.spans]
     if len(readers) == 1:
         yield from readers[0].batches()
+    elif is_small(task.spans) and has_connections(task):
+        yield from read_in_turn(readers, task.reading.threads)
     else:
         yield from read_in_parallel([each.batches for each in readers], task.reading.threads)
     if task.reports is not None:
@@ -106,6 +109,12 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     for report in reports if task.reading.metric_plugin else ():
         call_plugin(task.reading.metric_plugin, report)
     freeze_imported_modules()
+
+
+def has_connections(task: Task) -> bool:
+    """Whether enough connections are open already. Threads open them at the same time."""
+    wanted = min(len(task.spans), task.reading.threads)
+    return connections.count_idle(task.identity) >= wanted
 
 
 class SpanReader:
@@ -123,19 +132,26 @@ class SpanReader:
         self.seconds = 0.0
         self.last: KnownPosition | None = None
         self._is_same_hub = False  # the hub has confirmed it
+        options = range_options(task)
+        self.options = replace(
+            options,
+            epoch=task.epochs.get(span.partition, options.epoch),
+            receiver_name=origin.reader_name(task.name) or None,
+        )
+        self.early = EarlyRange(connections, task.identity)
+
+    def request(self) -> None:
+        """Request the events, so that they arrive while other spans are read."""
+        epoch = present_epoch(self.task, self.options.epoch, self.origin.attempt)
+        self.early.request(self.span, replace(self.options, epoch=epoch))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        options = range_options(self.task)
-        options = replace(
-            options,
-            epoch=self.task.epochs.get(self.span.partition, options.epoch),
-            receiver_name=self.origin.reader_name(self.task.name) or None,
-        )
-        task = self.task
+        task, options = self.task, self.options
         convert = batch_converter(
             task.columns, options.columns, required=task.required, hub=task.identity.hub
         )
-        with closing(read_span(self.task, self.span, options, self.origin.attempt)) as batches:
+        reading = read_span(task, self.span, options, self.origin.attempt, self.early)
+        with closing(reading) as batches:
             while (batch := self.next_timed(batches)) is not None:
                 if self.is_of_another_hub(batch):
                     break
@@ -180,8 +196,17 @@ def position_of_last_row(batch: pa.RecordBatch, sequence: int) -> KnownPosition:
 # -- ranges ---------------------------------------------------------------------------------------
 
 
-def read_span(task: Task, span: Span, options: RangeOptions, attempt: int = 0) -> Batches:
-    """The events of the span; with failOnDataLoss=false only those that the hub still holds."""
+def read_span(
+    task: Task,
+    span: Span,
+    options: RangeOptions,
+    attempt: int = 0,
+    early: EarlyRange | None = None,
+) -> Batches:
+    """The events of the span; with failOnDataLoss=false only those that the hub still holds.
+
+    `early` may have requested the span already.
+    """
     remaining, siblings, driver_epoch = [span], SiblingWait(), 0
     outage = Outage(task.reading.outage_s, contacted=True)
     while remaining:
@@ -189,7 +214,7 @@ def read_span(task: Task, span: Span, options: RangeOptions, attempt: int = 0) -
         try:
             epoch = present_epoch(task, options.epoch, attempt)
             with_epoch = replace(options, epoch=epoch and max(epoch, driver_epoch))
-            with closing(read_with_reconnects(task, piece, with_epoch)) as batches:
+            with closing(read_with_reconnects(task, piece, with_epoch, early)) as batches:
                 yield from batches
         except EventsGone as gone:
             remaining[:0] = spans_around_gap(task, piece, gone)
@@ -277,12 +302,14 @@ class SpanProgress:
         self.next = self.span.first
 
 
-def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions) -> Batches:
+def read_with_reconnects(
+    task: Task, piece: SpanProgress, options: RangeOptions, early: EarlyRange | None
+) -> Batches:
     """Reconnect after `maxSilentTime` without events; give up after `receiverTimeout`."""
     silent_max_s, last_batch_s = task.reading.silent_max_s, time.monotonic()
     while piece.next < piece.span.last:
         try:
-            for batch in read_once(task, piece, options):
+            for batch in read_once(task, piece, options, early):
                 piece.next += batch.num_rows
                 yield batch
                 last_batch_s = time.monotonic()
@@ -292,7 +319,13 @@ def read_with_reconnects(task: Task, piece: SpanProgress, options: RangeOptions)
                 raise
 
 
-def read_once(task: Task, piece: SpanProgress, options: RangeOptions) -> Iterator[pa.RecordBatch]:
+def read_once(
+    task: Task, piece: SpanProgress, options: RangeOptions, early: EarlyRange | None = None
+) -> Iterator[pa.RecordBatch]:
+    if early is not None and (begun := early.take()) is not None:
+        with connections.borrow(task.identity, begun) as bulk:
+            yield from bulk.read_begun()
+        return
     partition, first, last = piece.span.partition, piece.next, piece.span.last
     if task.identity.driver == "azure":
         client = open_hub(task.identity)
