@@ -73,22 +73,37 @@ def drain(frame: DataFrame) -> list[dict[str, Any]]:
         return batches_of(query)
 
 
+def catching_up(frame: DataFrame, rows: int) -> list[dict[str, Any]]:
+    """Read `rows` rows into the noop sink, with the default trigger; return the progress of their
+    batches."""
+    with started(frame) as query:
+        deadline = time.monotonic() + WAIT_S
+        while rows_and_seconds(batches_of(query))[0] < rows:
+            check_progress(query, deadline)
+        return batches_of(query)
+
+
 def ticking(frame: DataFrame, triggers: int, warm: int = 3) -> float:
     """The median duration of a trigger in ms, after `warm` triggers."""
     with started(frame, processingTime="0 seconds") as query:
         deadline = time.monotonic() + WAIT_S
         while (query.lastProgress or {"batchId": 0})["batchId"] < triggers + warm:
-            if query.exception() is not None or time.monotonic() > deadline:
-                raise RuntimeError("the query failed or makes no progress") from query.exception()
-            time.sleep(LOOK_S)
+            check_progress(query, deadline)
         return float(median(map(trigger_ms, batches_of(query)[warm:])))
+
+
+def check_progress(query: StreamingQuery, deadline: float) -> None:
+    """Pause; raise if the query has failed or the deadline has passed."""
+    if query.exception() is not None or time.monotonic() > deadline:
+        raise RuntimeError("the query failed or makes no progress") from query.exception()
+    time.sleep(LOOK_S)
 
 
 @contextmanager
 def started(frame: DataFrame, **trigger: Any) -> Iterator[StreamingQuery]:
     with tempfile.TemporaryDirectory() as folder:
         writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
-        query = start_query(writer.trigger(**trigger).start)
+        query = start_query((writer.trigger(**trigger) if trigger else writer).start)
         try:
             yield query
         finally:
@@ -140,7 +155,10 @@ def cost_of(job: Callable[[], tuple[int, float]], hub: int) -> Cost:
 
 def drained(make: Callable[[], DataFrame]) -> tuple[int, float]:
     """Rows, and the seconds of their batches from planning to commit."""
-    batches = drain(make())
+    return rows_and_seconds(drain(make()))
+
+
+def rows_and_seconds(batches: Sequence[dict[str, Any]]) -> tuple[int, float]:
     return sum(batch["rows"] for batch in batches), sum(map(trigger_ms, batches)) / 1000
 
 
