@@ -34,17 +34,22 @@ Class = TypeVar("Class", bound=type)
 
 log = logging.getLogger("pumphouse.spark")
 
+_frozen_modules = 0  # how many were imported at the last call of freeze_imported_modules
+
 HIDES_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # what Spark reads when it reports an error
 
 
-@cache
 def freeze_imported_modules() -> None:
-    """Call at the end of a task, when everything is imported; only the first call has an effect.
+    """Call at the end of a task. It has an effect only if modules were imported since the last
+    call: a worker runs tasks of several kinds, and each imports modules of its own.
 
     Objects that exist now are then freed only by their reference count: cycles among them stay.
     """
-    gc.collect()
-    gc.freeze()
+    global _frozen_modules
+    if len(sys.modules) != _frozen_modules:
+        _frozen_modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 @cache
