@@ -70,10 +70,12 @@ class Sifter(StatefulProcessor):
     def handleInputRows(
         self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
     ) -> Iterator[pd.DataFrame]:
+        batch = pd.concat(rows)
         # Restores the order of the hub, which the shuffle has changed: of equal readings, the first
         # one in the hub is kept.
-        batch = pd.concat(rows).sort_values(["partition", "sequence"], ignore_index=True)
-        table = {name: batch[name].to_numpy().copy() for name in batch.columns}
+        partitions = batch["partition"].to_numpy().astype(np.int32)
+        order = np.lexsort((batch["sequence"].to_numpy(), partitions))
+        table = {name: batch[name].to_numpy()[order] for name in batch.columns}
         # The columns of a reading that is certainly valid; its kind is counted already.
         table["outcome"] = np.full(len(batch), KEPT, object)
         table["late"] = np.zeros(len(batch), bool)
