@@ -17,6 +17,7 @@ LINES_MAX = 450
 OTHERS_INTERNALS = (
     "client/azure/",
     "homes/pipeline.py",
+    "homes/sift/buckets.py",
     "homes/stage_start.py",
     "leases/stores/blob/metadata.py",
 )

@@ -22,6 +22,7 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.namespace import HomesNamespace
 from pumphouse.homes.schema import Reading, decode_reading, encode_activity, encode_reading
 from pumphouse.homes.sift import stage as sift
+from pumphouse.homes.sift.buckets import buckets_in
 from pumphouse.homes.sift.delivery import OutgoingEvents, delivery_to
 from pumphouse.homes.sift.sifter import Deliver
 from pumphouse.homes.simulator.reading_faults import ReadingFaults
@@ -290,6 +291,25 @@ def test_a_delivery_that_fails_is_repeated(
     good, _ = expected(batch.bodies())
     sent = {event.body for event in read_all(namespace, "activity")}
     assert sent == {encode_activity(activity) for activity in good} != set()
+
+
+def test_a_checkpoint_keeps_its_number_of_buckets(
+    spark: SparkSession, namespace: HomesNamespace, tmp_path: Path
+) -> None:
+    """With another number, duplicates of the readings before the restart would not be found."""
+    batch, checkpoint = HomeSimulator(60, 5).minute(29_867_193), tmp_path / "checkpoint"
+    before = replace(SETTINGS, ahead_max_s=10.0**9, buckets=1)
+    put(namespace, "sensors", batch.events())
+    first = sift_all(spark, namespace, checkpoint, before)
+    put(namespace, "sensors", batch.events())
+    second = sift_all(spark, namespace, checkpoint, replace(before, buckets=5))
+    assert (second.activities, second.duplicates) == (0, first.activities)
+
+
+def test_a_checkpoint_of_an_earlier_version_has_16_buckets() -> None:
+    earlier = ["commits", "metadata", "offsets", "state"]
+    assert buckets_in(earlier) == 16
+    assert buckets_in([*earlier, "buckets=6"]) == 6
 
 
 def traced_events() -> list[Event]:
