@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from pumphouse.cli.common import console
-from pumphouse.cli.common.options import FiniteRange, output_option, strategy_option
+from pumphouse.cli.common.options import output_option, strategy_option
 from pumphouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ PROGRESS_EVERY_S = 0.5
 )
 @click.option(
     "--hours",
-    type=FiniteRange(0, min_open=True),
+    type=click.FloatRange(0, min_open=True),
     default=24.0,
     show_default=True,
     help="Hours of virtual time per seed.",
