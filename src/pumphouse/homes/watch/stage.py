@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 NAME = "watch"
 # Most of the cost is per batch. The alerts of this stage are due after minutes or hours; those that
 # one reading decides are raised by `sift`.
-TRIGGER = {"processingTime": "10 seconds"}
+TRIGGER = {"processingTime": "5 seconds"}
 COLUMNS = "body BINARY, partition STRING, sequenceNumber BIGINT, properties MAP<STRING, STRING>"
 # The fields of an activity that the rules need; Spark parses no others.
 ACTIVITY_FIELDS = (
