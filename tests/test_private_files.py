@@ -1,8 +1,7 @@
 """Files with keys, events or states: never readable by other users, not even for a moment.
 
-Public by intent: `ca.pem`, which clients of other users trust; the FILE of `pumphouse checkpoints
-export`, which the user names as in a redirection; the files of Delta Lake, which its library
-creates in a folder of mode 0700.
+Public by intent: `ca.pem`, which clients of other users trust; the files of Delta Lake, which its
+library creates in a folder of mode 0700.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import click
 
 from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.escapes import json_text, printable, printable_lines
-from pumphouse.private_files import replace_private
+from pumphouse.private_files import private_opener, replace_private
 
 FAILED, MISUSED, UNHEALTHY, INTERRUPTED = 1, 2, 3, 130
 REPORT_EVERY_S = 5.0
@@ -105,7 +105,8 @@ def write_result(file: str, text: str) -> None:
     path = Path(file)
     try:
         if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
-            path.write_text(text, encoding="utf-8")
+            with open(path, "w", encoding="utf-8", opener=private_opener) as device:
+                device.write(text)
         else:
             replace_private(path, text.encode())
     except OSError as error:

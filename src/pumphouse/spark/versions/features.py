@@ -53,7 +53,7 @@ SHARING = Feature(
     "refused",
 )
 FILTERS = Feature(
-    "batch queries with filters read fewer events",
+    "`pushFilters`: batch queries with filters read fewer events",
     "4.1",
     "pyspark.sql.datasource:DataSourceReader.pushFilters",
     "everything is read, and Spark filters it",
