@@ -36,6 +36,15 @@ def test_a_fault_is_added_listed_and_cleared(hub: EmbeddedHub) -> None:
     assert hub.faults.planned == ()
 
 
+def test_a_fault_of_an_unknown_hub_is_added_with_a_warning(hub: EmbeddedHub) -> None:
+    added = run(hub, "add", "freeze", "--hub", "sensor")
+    assert added.exit_code == 0
+    assert added.stderr == (
+        "WARNING: no hub 'sensor' (found sensors): fault 1 takes effect when it is created\n"
+    )
+    assert run(hub, "add", "freeze", "--hub", "Sensors").stderr == ""
+
+
 def test_one_fault_is_cleared(hub: EmbeddedHub) -> None:
     run(hub, "add", "throttle", "--times", "3")
     run(hub, "add", "freeze", "--hub", "sensors")

@@ -36,7 +36,11 @@ def dash(hub: EmbeddedHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     (folder / "status.json").write_text(
         '{"v":1,"at":1,"stages":{"sift":{"state":"running","batch":12,"batch_ms":1830,'
         '"input_rate":8333.0,"processed_rate":21000.0,"lag_events":0,"lag_s":0.0,"state_rows":0,'
-        '"state_bytes":0,"restarts":2,"error":null,"counts":{"malformed":7,"bad":7}}}}'
+        '"state_bytes":0,"restarts":2,"error":null,"counts":{"malformed":7,"bad":7}},'
+        '"record":{"state":"running","batch":1234,"batch_ms":3200,"input_rate":8333.0,'
+        '"processed_rate":21000.0,"lag_events":1234567,"lag_s":100.0,"restarts":0,"error":null,'
+        '"counts":{"rows":123456789,"duplicates":1234567,"behind_watermark":1234567,'
+        '"unreadable":1234567,"known":1234567,"delay_p50_ms":123456,"delay_p99_ms":123456}}}}'
     )
     open_database(str(folder / "homes.db")).close()
     arguments = dash_arguments(folder, homes=64, fleet="counters:pull:2", lease="5s", every="0.3s")

@@ -91,7 +91,7 @@ def test_every_column_has_a_meaning(page: Page) -> None:
 
 def test_the_table_of_spark_stages(page: Page) -> None:
     page.goto("/fleet")
-    cells = page.locator("#stages tbody tr").locator("th, td")
+    cells = page.locator("#stages tbody tr", has_text="sift").locator("th, td")
     expect(cells).to_have_text(
         [
             "sift",
@@ -108,6 +108,15 @@ def test_the_table_of_spark_stages(page: Page) -> None:
     )
     expect(page.locator("#stages-meaning")).to_contain_text("sift: malformed")
     expect(page.locator("#stages-empty")).to_contain_text("Stale data")
+
+
+def test_all_counts_of_a_stage_are_visible_on_a_desktop(page: Page) -> None:
+    page.goto("/fleet")
+    expect(page.locator("#stages tbody tr", has_text="record")).to_contain_text("delay p99")
+    width, content_width = page.locator("#stages").evaluate(
+        "(table) => [table.parentElement.clientWidth, table.parentElement.scrollWidth]"
+    )
+    assert content_width <= width
 
 
 def add_host(page: Page) -> str:

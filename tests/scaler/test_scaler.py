@@ -188,7 +188,7 @@ def test_a_port_that_is_in_use_ends_the_command(
     running: Scaler, call: Call, tmp_path: Path
 ) -> None:
     options = ("--hub", "orders", "--store", str(tmp_path / "leases.db"))
-    reason = refused(call("scaler", *options, "--port", str(running.port)), 2)
+    reason = refused(call("scaler", *options, "--port", str(running.port)), 1)
     assert f"cannot listen on 127.0.0.1:{running.port} for gRPC" in reason
 
 

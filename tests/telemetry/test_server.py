@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, PortTaken
 from pumphouse.telemetry import serve_health
 from pumphouse.telemetry.health import LIVE, READY, HealthChecks, LoopCheck
 from pumphouse.telemetry.server import (
@@ -199,7 +199,7 @@ def test_an_idle_server_sleeps_and_closes_at_once(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_port_in_use_is_named() -> None:
-    with serve_health(0) as server, pytest.raises(OptionError, match="another port, or port 0"):
+    with serve_health(0) as server, pytest.raises(PortTaken, match="another port, or port 0"):
         serve_health(server.port)
 
 

@@ -51,10 +51,17 @@ def add(connection: str | None, output: str, **fault: Any) -> None:
 
     given = {name: value for name, value in fault.items() if value is not None}
 
-    async def work(client: HubClient) -> int:
-        return await (await client.management()).plan_fault(**given)
+    async def work(client: HubClient) -> tuple[int, list[str]]:
+        management = await client.management()
+        hubs = [each.name for each in await management.hubs()] if "hub" in given else []
+        return await management.plan_fault(**given), hubs
 
-    number = with_client(connection, None, work)
+    number, hubs = with_client(connection, None, work)
+    if "hub" in given and given["hub"].lower() not in (name.lower() for name in hubs):
+        console.message(
+            f"WARNING: no hub {given['hub']!r} (found {', '.join(hubs) or 'none'}): fault {number} "
+            "takes effect when it is created"
+        )
     if output == "json":
         console.print_json({"id": number, **given})
     else:

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from pumphouse.errors import OptionError, PumphouseError
+from pumphouse.errors import OptionError, PortTaken, PumphouseError
 from pumphouse.scaler.decisions import (
     Lags,
     Trigger,
@@ -157,7 +157,7 @@ def listen(server: Any, port: int, host: str) -> int:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise OptionError(
+        raise PortTaken(
             f"cannot listen on {address} for gRPC: the port is in use, or the address is not one "
             "of this machine; choose another port, or 0 for any free one"
         )

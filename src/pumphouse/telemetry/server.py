@@ -6,6 +6,7 @@ that is what /livez reports.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import json
 import time
@@ -17,7 +18,7 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Self
 
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, PortTaken
 from pumphouse.telemetry.health import CHECKS, LIVE, READY, HealthChecks
 
 # Between two checks of the deadlines. A check wakes this thread, so other threads wait for it.
@@ -78,10 +79,7 @@ class TelemetryServer:
         try:
             self._server = BoundedServer((host, port), _Handler, self._page, clock)
         except OSError as error:
-            raise OptionError(
-                f"cannot listen on {host}:{port} for metrics and health checks: {error.strerror}; "
-                "choose another address, another port, or port 0 for any free one"
-            ) from None
+            raise cannot_listen(host, port, error) from None
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve, daemon=True)
         self._thread.start()
@@ -117,6 +115,14 @@ class TelemetryServer:
         if path == "/targets" and self.targets is not None:
             return targets_page(self.targets())
         return 404, TEXT, b"there is /metrics, /livez and /readyz\n"
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> Exception:
+    kind = PortTaken if error.errno == errno.EADDRINUSE else OptionError
+    return kind(
+        f"cannot listen on {host}:{port} for metrics and health checks: {error.strerror}; "
+        "choose another address, another port, or port 0 for any free one"
+    )
 
 
 def health_page(failures: dict[str, str]) -> Page:

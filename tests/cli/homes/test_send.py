@@ -164,6 +164,22 @@ def test_a_row_that_is_not_understood_is_skipped_and_reported(
     assert "use tab, space, or one character" in refused(call(*args[:3], "--delimiter", "::"), 2)
 
 
+def test_a_row_that_is_not_utf8_text_is_skipped(
+    call: Call, event_hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.csv"
+    rows = (b"12,motion,ON,\xfc", b"13,mot\xffion,ON,", b"14,motion,OFF,", b"15,stove,ON,")
+    file.write_bytes(b"\n".join((b"time,sensor,value,comment", *rows)))
+    done = call("homes", "replay", str(file), "--rate", "max", "-o", "json")
+    [result] = objects(done.stdout)
+    assert (result["sent"], result["rows"]) == (2, 4)
+    assert done.stderr.splitlines()[:2] == [
+        "2 of 4 rows were not understood",
+        r"1 rows (line 3): invalid sensor 'mot\\xffion': use UTF-8 text",
+    ]
+    assert "1 rows (line 5): invalid sensor 'stove': use one of" in done.stderr
+
+
 def test_a_file_without_readings_is_refused(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "bad.csv"
     file.write_text("time,sensor,value\n12,M1,ON\n")
@@ -175,5 +191,5 @@ def test_a_file_without_readings_is_refused(call: Call, tmp_path: Path) -> None:
     assert "invalid kind 'kitchen' of sensor M1: use one of motion, door" in refused(
         call(*kitchen), 2
     )
-    file.write_bytes(b"time,sensor,value\n12,\xff,ON\n")
-    assert "is not UTF-8 text" in refused(call("homes", "replay", str(file)))
+    file.write_text("time,sensor,value\n12,motion,ON\n", encoding="utf-16")
+    assert "line 1: the header is not UTF-8 text" in refused(call("homes", "replay", str(file)))

@@ -117,12 +117,10 @@ def read_file(file: str, columns: Pairs, kinds: Pairs, delimiter: str) -> Record
     try:
         if file.lower().endswith((".parquet", ".pq")):
             return read_parquet(file, dict(kinds), column_map)
-        with open(file, encoding="utf-8", newline="") as lines:
+        with open(file, encoding="utf-8", errors="surrogateescape", newline="") as lines:
             return read_recording(lines, dict(kinds), column_map, delimiter)
     except BadRecord as error:
         raise click.ClickException(f"{file}, {error}") from None
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file} is not UTF-8 text: {error.reason}") from None
 
 
 def report_skipped(recording: Recording) -> None:

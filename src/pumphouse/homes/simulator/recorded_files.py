@@ -24,6 +24,7 @@ from pumphouse.homes.simulator.recording import (
     Recording,
     RowReader,
     check_kinds,
+    is_utf8,
     recording_of,
 )
 
@@ -40,7 +41,7 @@ def read_recording(
 ) -> Recording:
     """Read a recording from CSV. `kinds` maps sensor names of the file to kinds of sensors.
 
-    Errors name the line.
+    Errors name the line. Bytes that are not UTF-8 must be surrogate escapes in the lines.
     """
     kinds, columns = kinds or {}, columns or Columns()
     check_kinds(kinds)
@@ -53,6 +54,8 @@ def read_recording(
     if first is None:
         raise BadRecord("line 1", "the file is empty: its first line must be time,sensor,value")
     line, header = first[0], header_names(first[1])
+    if not all(is_utf8(name) for name in header):
+        raise BadRecord(f"line {line}", "the header is not UTF-8 text: convert the file")
     try:
         reader = RowReader(columns.in_header(header), kinds, len(header))
     except BadRecord as wrong:

@@ -159,7 +159,7 @@ def parse_columns(texts: Iterable[tuple[str, str]]) -> Columns:
 
 @dataclass(slots=True)
 class Skipped:
-    """Rows that were not understood because the same column is wrong."""
+    """Rows that were not understood because the same column is wrong in the same way."""
 
     column: str  # "row" if the number of cells is wrong
     expected: str
@@ -205,7 +205,7 @@ class RowReader:
         self.kinds, self._kind_of_text = kinds, dict[str, str | None]()
         self.least = 1 + max(index for columns in indices.values() for index in columns)
         self.rows = 0
-        self.skipped: dict[str, Skipped] = {}
+        self.skipped: dict[tuple[str, str], Skipped] = {}  # by column and what was expected
 
     def read(self, numbered: Iterable[tuple[int, Cells]]) -> Iterator[Row]:
         for line, cells in numbered:
@@ -214,7 +214,8 @@ class RowReader:
                 yield self.row(cells)
             except Unreadable as wrong:
                 skipped = Skipped(wrong.column, wrong.expected)
-                self.skipped.setdefault(wrong.column, skipped).add(line, wrong.text)
+                reason = wrong.column, wrong.expected
+                self.skipped.setdefault(reason, skipped).add(line, wrong.text)
 
     def row(self, cells: Cells) -> Row:
         is_whole = len(cells) >= self.least if self.width is None else len(cells) == self.width
@@ -231,7 +232,10 @@ class RowReader:
         )
 
     def text(self, cells: Cells, what: str) -> str:
-        return " ".join([cells[index].strip() for index in self.indices.get(what, ())])
+        text = " ".join([cells[index].strip() for index in self.indices.get(what, ())])
+        if not is_utf8(text):
+            raise Unreadable(what, readable(text), "UTF-8 text")
+        return text
 
     def cell(self, cells: Cells, what: str, read: Callable[[str], Any], expected: str) -> Any:
         text = self.text(cells, what)
@@ -262,6 +266,16 @@ def kind_of(text: str, kinds: Mapping[str, str]) -> str | None:
     patterns = (kind for pattern, kind in kinds.items() if fnmatchcase(text, pattern))
     own = text.lower() if text.lower() in schema.KINDS else None
     return next(patterns, own)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether no byte of it was left undecoded, as a surrogate escape."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def readable(text: str) -> str:
+    """The text with the bytes that are not UTF-8 written as \\xff."""
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def read_time(text: str) -> int:
