@@ -190,3 +190,33 @@ def test_a_plain_serve_is_reported_with_what_to_do() -> None:
         assert "define it with `async def`" in str(errors[0])
 
     run(scenario())
+
+
+def test_a_stopped_processor_says_that_it_cannot_run_again() -> None:
+    async def scenario() -> None:
+        async with HubAndStore(1) as env:
+            processor = new_processor(env)
+
+            async def serve(partition: PartitionClient) -> None:
+                async for _ in partition.batches():
+                    pass
+
+            running = asyncio.create_task(processor.run(serve))
+            await until(lambda: processor.owned)
+            await processor.stop()
+            await running
+            with pytest.raises(OptionError, match="host-a has stopped; make a new one"):
+                await processor.run(serve)
+
+    run(scenario())
+
+
+async def test_stop_in_another_event_loop_is_refused() -> None:
+    refusal = r"stop\(\) of host-a was called in another event"
+    async with (
+        HubAndStore(1) as env,
+        Processor(env.connection, store=env.store, host="host-a") as processor,
+    ):
+        with pytest.raises(OptionError, match=refusal):
+            await asyncio.to_thread(lambda: asyncio.run(processor.stop()))
+        assert not processor.engine.ended

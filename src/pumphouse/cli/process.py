@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import os
 import re
 import sys
@@ -299,6 +298,8 @@ def check_dead_letter_file(path: Path) -> None:
 
 def find_handler(name: str) -> Any:
     """Import the function MODULE:HANDLER, also from the current folder."""
+    from pumphouse.processor.checks.values import check_function
+
     module, colon, function = name.partition(":")
     if not (module and colon and function):
         raise OptionError(f"invalid handler {name!r}: use MODULE:HANDLER, such as app:handle")
@@ -320,6 +321,7 @@ def find_handler(name: str) -> Any:
             f"module {module} has no function {function!r}: use MODULE:HANDLER with the name of a "
             "function in MODULE"
         )
+    check_function("HANDLER", target, "partition", "events")
     return target
 
 
@@ -368,21 +370,24 @@ async def run(
 
 def counted(handler: Any, reporter: ProcessReporter) -> Any:
     """A function that calls the handler and counts its events; plain if the handler is plain."""
-    from pumphouse.processor.handling.threads import is_async
+    from pumphouse.processor.handling.threads import finish, is_async
 
-    async def finish(result: Any, batch: list[Event]) -> None:
-        await result
-        reporter.count(len(batch))
+    async def finish_and_count(result: object, events: int) -> None:
+        await finish(result)
+        reporter.count(events)
 
     def handle_plain(partition: Any, batch: list[Event]) -> Any:
+        events = len(batch)
         result = handler(partition, batch)
-        if inspect.isawaitable(result):
-            return finish(result, batch)
-        reporter.count(len(batch))
+        if result is not None:
+            return finish_and_count(result, events)
+        reporter.count(events)
         return None
 
     async def handle(partition: Any, batch: list[Event]) -> None:
-        await finish(handler(partition, batch), batch)
+        events = len(batch)
+        await handler(partition, batch)
+        reporter.count(events)
 
     return handle if is_async(handler) else handle_plain
 

@@ -230,15 +230,23 @@ class Engine:
             await self._cancel_start(self._starting)
         if self._running is None:
             return
+        if self._running.get_loop() is not asyncio.get_running_loop():
+            raise OptionError(
+                f"stop() of {self.name} was called in another event loop: call it in the loop that "
+                "runs it, with asyncio.run_coroutine_threadsafe(processor.stop(), loop)"
+            )
         self._begin_stop()
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(self._running), name=f"end {self.name}")
         caller = asyncio.current_task()
         self.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
         # Shielded: if the caller is cancelled, the engine still stops.
-        serving = any(served.is_served_by(caller) for served in self._supervisors.values())
-        if not serving and await asyncio.shield(self._ending):
+        if not self.is_served_by(caller) and await asyncio.shield(self._ending):
             await self.wait()
+
+    def is_served_by(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether this task calls handlers of one of our partitions."""
+        return any(served.is_served_by(task) for served in self._supervisors.values())
 
     def _begin_stop(self) -> None:
         self.stopping.set()

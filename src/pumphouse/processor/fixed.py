@@ -302,7 +302,8 @@ class FixedPartitionProcessor:
         """With several handlers, a batch is handled only after the last one."""
         for position, handler in enumerate(self._batch, 1):
             partition.set_in_hand(batch if position == len(self._batch) else [])
-            await call_user_code(self._threads, handler, partition, batch, timer=partition)
+            events = list(batch)  # the handler may change its list
+            await call_user_code(self._threads, handler, partition, events, timer=partition)
 
     def _changed(self, change: str, partition: str) -> Any:
         handlers = self._ownership.get(CHANGES.get(change, ""), [])

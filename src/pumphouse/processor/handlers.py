@@ -16,12 +16,10 @@ until the failure is over, or until this host stops serving the partition. `blam
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from enum import Enum
 from random import Random
-from typing import Any
 
 from pumphouse.errors import (
     AuthError,
@@ -44,7 +42,13 @@ from pumphouse.processor.handling.cancellation import (
     withdraw_cancellations,
 )
 from pumphouse.processor.handling.concurrent import CANCELLED, ConcurrentServing
-from pumphouse.processor.handling.threads import DaemonThreads, ThreadCall, in_thread, is_async
+from pumphouse.processor.handling.threads import (
+    DaemonThreads,
+    ThreadCall,
+    finish,
+    in_thread,
+    is_async,
+)
 from pumphouse.processor.options import (
     DEAD_LETTER,
     SKIP,
@@ -182,13 +186,12 @@ class Handling:
             return error
 
     async def _call(self, partition: PartitionClient, batch: list[Event]) -> None:
+        batch = list(batch)  # the handler may change its list
         if self._threads is None:
-            result: Any = self._handler(partition, batch)
+            await self._handler(partition, batch)  # type: ignore[misc]  # it is a coroutine function
         else:
             call = ThreadCall(self._handler, partition, batch, timer=partition)
-            result = await in_thread(self._threads, call)
-        if inspect.isawaitable(result):
-            await result
+            await finish(await in_thread(self._threads, call))
         await raise_pending_cancellation(partition.handlers.owner)
 
     async def _one_by_one(self, partition: PartitionClient, batch: list[Event]) -> None:

@@ -21,7 +21,6 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -62,6 +61,7 @@ from pumphouse.processor.handling.threads import (
     CallbackThreads,
     DaemonThreads,
     ThreadCall,
+    finish,
     in_thread,
     is_async,
 )
@@ -375,9 +375,7 @@ class EventProcessorHost:
         call = ThreadCall(method, *args, timer=context.partition)
         calls = self._thread_calls.get(context.partition_id, [])
         self._thread_calls[context.partition_id] = [*(each for each in calls if each.runs), call]
-        result = await in_thread(self._threads, call)
-        if inspect.isawaitable(result):
-            await result
+        await finish(await in_thread(self._threads, call))
 
     def _is_in_thread(self, partition: str) -> bool:
         """Whether a plain method still runs in its thread, though its caller was cancelled."""

@@ -158,6 +158,8 @@ class Processor:
         """
         if serve is not None and handler is not None:
             raise OptionError("run() got serve and handler: give one of them")
+        if (serve or handler) is not None and self.engine.ended:
+            raise OptionError(f"{self.host} has stopped; make a new one to start again")
         if handler is not None:
             self._serve_with_handler(handler, dead_letters)
         if serve is not None:

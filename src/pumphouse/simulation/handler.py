@@ -7,7 +7,6 @@ adapter -> SimulatedHandler -> (slow, stuck, raises) -> checks
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Sequence
@@ -18,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from pumphouse.errors import ConnectionFailed, OwnershipLost
 from pumphouse.events import Event
+from pumphouse.processor.handling.threads import finish
 from pumphouse.processor.options import SKIP
 from pumphouse.simulation.faults.profiles import NO_FAULTS, Faults
 from pumphouse.simulation.invariants.checks import Checks
@@ -106,8 +106,7 @@ class SimulatedHandler:
         await self._inject_faults(partition.id, batch)
         if self.handler is not None:
             result = self.handler(partition, batch)
-            if inspect.isawaitable(result):
-                await result
+            await finish(result)
 
     async def _inject_faults(self, partition: str, batch: Sequence[Event]) -> None:
         last = batch[-1].sequence or 0

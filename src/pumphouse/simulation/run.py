@@ -16,6 +16,7 @@ from math import inf, isfinite
 from random import Random
 
 from pumphouse.errors import OptionError
+from pumphouse.processor.checks.values import check_function
 from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.processor.options import SKIP, CheckpointPolicy, PoisonPolicy, ProcessorOptions
 from pumphouse.simulation.adapters import PULL
@@ -112,6 +113,8 @@ def simulate(
     and an event that the handler cannot handle is skipped by a PoisonPolicy or blocks its
     partition. `handler_failed` has the first exception.
     """
+    if handler is not None:
+        check_function("handler", handler, "partition", "batch")
     started_s = time.process_time()
     with quiet(), asyncio.Runner(loop_factory=SimLoop) as runner:
         chosen = scenario or Scenario()

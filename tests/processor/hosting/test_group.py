@@ -252,3 +252,33 @@ async def test_stop_ends_a_group_whose_hub_does_not_respond(site: Site) -> None:
         await connects.wait()
         await group.stop()
         await running
+
+
+async def test_a_handler_can_stop_its_group(site: Site) -> None:
+    """It would wait for itself, until `stop_s` is over."""
+    patient = ProcessorOptions(interval_s=0.1, renew_s=0.5, lease_s=20, stop_s=600)
+    group = ProcessorGroup(site.connect, store=site.store, host="vm-1")
+
+    async def serve(partition: PartitionClient) -> None:
+        async for batch in partition.batches():
+            site.handled["pull"] += len(batch)
+            await partition.checkpoint()
+            await group.stop()
+
+    async def on_message(context: PartitionContext, event: Event) -> None:
+        site.handled["push"] += 1
+        await group.stop()
+
+    group.pull("orders", serve, options=patient)
+    group.push(
+        "alarms",
+        on_message=on_message,
+        event_processor_options=EventProcessorOptions(stop_s=600),
+        partition_manager_options=LEASES,
+    )
+    await site.send("orders", "alarms")
+    async with asyncio.timeout(LIMIT_S):
+        await group.run()
+    assert site.handled
+    for hub in ("orders", "alarms"):
+        assert await site.owners(hub) <= {""}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 
 from pumphouse.errors import OptionError
@@ -67,6 +67,7 @@ def check_function(name: str, value: object, *arguments: str) -> None:
     """A function that can be called with these arguments."""
     if not callable(value):
         raise OptionError(f"{name} must be a function (got {value!r})")
+    check_no_generator(name, value)
     try:
         signature = inspect.signature(value)
     except ValueError:  # a builtin without a signature
@@ -79,6 +80,17 @@ def check_function(name: str, value: object, *arguments: str) -> None:
             f"{name} is called as {name}({', '.join(arguments)}), which {shown}{signature} does "
             f"not accept: {error}"
         ) from None
+
+
+def check_no_generator(name: str, value: Callable[..., object]) -> None:
+    """A call of a generator function runs nothing of its body: its events would be skipped."""
+    called = (value, None if isinstance(value, type) else getattr(value, "__call__", None))  # noqa: B004
+    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in called):
+        shown = getattr(value, "__qualname__", type(value).__qualname__)
+        raise OptionError(
+            f"{name} must be a function, and {shown} is a generator function: remove `yield` from "
+            "it"
+        )
 
 
 def check_plain_function(name: str, value: object, *arguments: str) -> None:

@@ -55,7 +55,7 @@ class Batches:
         if self._batch is None:
             self._end()
             raise StopAsyncIteration
-        return self._batch
+        return list(self._batch)  # your code may change its list
 
     async def aclose(self) -> None:
         """Leave the loop. The current batch does not count as handled."""

@@ -162,9 +162,23 @@ async def call_user_code(
     if is_async(function):
         await function(*args)
         return
-    result = await in_thread(threads, ThreadCall(function, *args, timer=timer))
+    await finish(await in_thread(threads, ThreadCall(function, *args, timer=timer)))
+
+
+async def finish(result: object) -> None:
+    """Wait for what a plain function has returned: an awaitable, or a future of another thread.
+
+    A generator is an error: its body has not run, so its events would count as handled.
+    """
     if inspect.isawaitable(result):
         await result
+    elif isinstance(result, Future):
+        await asyncio.wrap_future(result)
+    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(
+            f"the handler returned the generator {result.__name__}, whose body has not run: "
+            "remove `yield` from it"
+        )
 
 
 # -- callbacks ------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ class ProcessorGroup:
         self._is_started = False
         self._start_ended = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None  # by `stop`
         self._opened = AsyncExitStack()
 
     @classmethod
@@ -289,16 +290,28 @@ class ProcessorGroup:
         """Stop all members: finish batches, write checkpoints, release partitions.
 
         Raises the error of a member that has failed. A group that is starting ends its start; one
-        that was not started yet starts nothing when `run` is called.
+        that was not started yet starts nothing when `run` is called. If a handler calls this, it
+        returns at once, and the group stops after that handler has returned.
         """
         self._stopping.set()
-        if self._is_started:
-            for member in self._members.values():
-                if member.task is not None and not member.started.is_set():
-                    member.task.cancel()
-            await self._start_ended.wait()
-            await self._close()
+        if not self._is_started:
+            return
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(), name=f"end group {self.host}")
+        caller = asyncio.current_task()
+        engines = [engine for _, engine in self._engines()]
+        for engine in engines:
+            engine.reporter.ignore(caller)  # a callback that awaits stop() is not awaited by it
+        if not any(engine.is_served_by(caller) for engine in engines):
+            await asyncio.shield(self._ending)
             self._raise_errors()
+
+    async def _end(self) -> None:
+        for member in self._members.values():
+            if member.task is not None and not member.started.is_set():
+                member.task.cancel()
+        await self._start_ended.wait()
+        await self._close_members()
 
     def pause(self, member: str | None = None) -> None:
         """Deliver no more batches of the member HUB/GROUP, or of all. They keep their leases."""
@@ -318,6 +331,11 @@ class ProcessorGroup:
         return [self._members[member].processor]
 
     async def _close(self) -> None:
+        await self._close_members()
+        if self._ending is not None:
+            await asyncio.shield(self._ending)
+
+    async def _close_members(self) -> None:
         opened, self._opened = self._opened, AsyncExitStack()
         await opened.aclose()
         # Another caller may be closing: wait for the same end.
