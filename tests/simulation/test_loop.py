@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -71,3 +72,32 @@ def test_a_host_clock_may_be_ahead_and_fast() -> None:
         assert wrong.now() - right.now() > 3600
 
     run(scene())
+
+
+def test_the_order_of_tasks_in_a_set_does_not_depend_on_memory_addresses() -> None:
+    """A task group and asyncio.wait keep their tasks in sets, and cancel them in their order."""
+    kept: list[bytearray] = []
+
+    async def cancelled_in_order() -> list[int]:
+        order: list[int] = []
+
+        async def member(number: int) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                order.append(number)
+
+        with contextlib.suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                for number in range(40):
+                    kept.append(bytearray(37 * len(kept) % 900))
+                    group.create_task(member(number))
+                await asyncio.sleep(1)
+                raise ValueError
+        return order
+
+    def run_once() -> list[int]:
+        with asyncio.Runner(loop_factory=SimLoop) as runner:
+            return runner.run(cancelled_in_order())
+
+    assert run_once() == run_once() == run_once()

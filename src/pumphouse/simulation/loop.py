@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Self
 
 STARTED_S = 1_000.0
 WALL_S = 1_700_000_000.0  # the wall clock at time 0 of the loop; the loop starts at STARTED_S
@@ -79,6 +79,27 @@ class ScheduledCall:
         return self.when_s
 
 
+class SimTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on its number, not on its memory address.
+
+    Task groups cancel their tasks in the order of a set, and the digest contains that order.
+    """
+
+    __slots__ = ("number",)
+
+    number: int
+
+    def __new__(cls, coroutine: Any, *, loop: SimLoop, **more: Any) -> Self:
+        """Number it: asyncio adds it to a set before `__init__` returns."""
+        task = super().__new__(cls)
+        loop.tasks_created += 1
+        task.number = loop.tasks_created
+        return task
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs callbacks in the order of their times; ties keep the order of creation."""
 
@@ -92,7 +113,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._created = 0
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._due: deque[ScheduledCall] = deque()
+        self.tasks_created = 0
         self.set_exception_handler(self._failed)
+        self.set_task_factory(lambda loop, coro, **more: SimTask(coro, loop=self, **more))
 
     def time(self) -> float:
         return self.now_s
