@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ METER.uses_opentelemetry = False
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Keep the thousands of collected tests out of the garbage collector.
 
     They live as long as the process. Each full collection looked at all of them for 0.3 s, and some
