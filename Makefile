@@ -17,21 +17,16 @@ demo: setup ## run the demonstration: hub, homes, Spark, processors and page (DE
 	@.venv/bin/pumphouse demo $(DEMO_ARGS)
 
 test: setup ## run all checks and tests (PYTHON=... chooses the interpreter, PYTEST_ARGS=... goes to pytest)
-	@scripts/npm-ci
 	@scripts/java
-	@scripts/spark-archive
 	@scripts/chromium >/dev/null
 	@scripts/postgres
 	@scripts/redis
 	@scripts/prometheus >/dev/null
-	@scripts/proton
-	@scripts/check
-	@scripts/run-tests $(PYTEST_ARGS)
-	@scripts/pythons
-	@scripts/spark-versions --short
-	@scripts/check-wheel
+	@scripts/beside scripts/npm-ci scripts/proton -- scripts/spark-archive
+	@scripts/beside scripts/check "scripts/spark-versions --short" scripts/pythons scripts/check-wheel \
+		-- scripts/run-tests $(PYTEST_ARGS)
 
-conformance: setup ## run the official clients with every variant of the hub (make test runs a third of them)
+conformance: setup ## run the official clients with every variant of the hub (make test runs a share of them)
 	@scripts/npm-ci
 	@scripts/proton
 	.venv/bin/python -m pytest -n 2 --dist loadgroup --every-variant $(PYTEST_ARGS) tests/conformance

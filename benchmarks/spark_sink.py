@@ -46,7 +46,7 @@ class Plan:
 
 
 FULL = Plan(rounds=3, rows=200_000, naive_rows=30_000)
-QUICK = Plan(rounds=1, rows=50_000, naive_rows=6_000)
+QUICK = Plan(rounds=1, rows=5_000, naive_rows=500)
 
 
 def write(

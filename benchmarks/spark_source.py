@@ -95,8 +95,8 @@ FULL = Plan(
 # A query takes seconds to start, so the short form has no warm-up.
 QUICK = Plan(
     rounds=1,
-    rows=4_000,
-    naive_rows=1_000,
+    rows=1_000,
+    naive_rows=200,
     triggers=3,
     metered_rounds=1,
     spreads=(CORES,),

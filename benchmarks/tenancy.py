@@ -65,7 +65,7 @@ class Plan:
 
 
 FULL = Plan(rounds=12, rows=20_000, busy_s=3 * LEASE_S)
-QUICK = Plan(rounds=1, rows=1_000, busy_s=4.0, warm=False)
+QUICK = Plan(rounds=1, rows=1_000, busy_s=1.0, warm=False)
 
 
 def stream(spark: SparkSession, connection: str, most: int, **options: str) -> DataFrame:

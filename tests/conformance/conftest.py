@@ -32,6 +32,7 @@ from tests.conformance.variants import (
     HubVariant,
 )
 
+HERE = Path(__file__).parent
 numbers = count(1)
 
 # Besides plain, every variant runs every sixth test, starting with this one.
@@ -54,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.is_relative_to(HERE):
             for warning in IGNORED_WARNINGS.get(variant_of(item), [UNCLOSED]):
                 item.add_marker(pytest.mark.filterwarnings(warning))
     if PLAIN in config.getoption("--variants") and not config.getoption("--every-variant"):
@@ -62,7 +63,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             *chain.from_iterable(not_selected(items, variant) for variant in VARIANTS[1:])
         ]
         config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if item not in set(deselected)]
+        unwanted = set(deselected)
+        items[:] = [item for item in items if item not in unwanted]
 
 
 def variant_of(item: pytest.Item) -> str:
@@ -73,14 +75,9 @@ def variant_of(item: pytest.Item) -> str:
 
 def not_selected(items: list[pytest.Item], variant: str) -> list[pytest.Item]:
     """The tests of one variant that do not run: all but every sixth."""
-    candidates = [
-        item
-        for item in items
-        if variant_of(item) == variant
-        and not hasattr(getattr(item, "module", None), "OWN_VARIANTS")
-    ]
-    chosen = candidates[FIRST_TEST[variant] :: STEP]
-    return [item for item in candidates if item not in set(chosen)]
+    candidates = [item for item in items if variant_of(item) == variant]
+    chosen = set(candidates[FIRST_TEST[variant] :: STEP])
+    return [item for item in candidates if item not in chosen]
 
 
 @pytest.fixture(scope="session")

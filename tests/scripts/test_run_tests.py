@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FAILS_ONCE = """
     from pathlib import Path
