@@ -156,12 +156,12 @@ def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:
     """
     at = position - base
     head = bytes(data[at : at + GROUP_HEAD_SIZE])
-    if len(head) < GROUP_HEAD_SIZE or head[:4] != GROUP_MAGIC:
+    if len(head) < GROUP_HEAD_SIZE or not head.startswith(GROUP_MAGIC):
         return None
-    body, crc = head[: GROUP_HEAD.size], CRC.unpack_from(head, GROUP_HEAD.size)[0]
-    if zlib.crc32(body) != crc:
+    body = head[: GROUP_HEAD.size]
+    if zlib.crc32(body) != int.from_bytes(head[GROUP_HEAD.size :]):
         return None
-    return Group(position, *GROUP_HEAD.unpack(body)[1:])
+    return Group._make((position, *GROUP_HEAD.unpack(body)[1:]))
 
 
 def is_intact(data: Bytes, group: Group, base: int = 0) -> bool:
@@ -171,9 +171,13 @@ def is_intact(data: Bytes, group: Group, base: int = 0) -> bool:
 
 
 def frame_lengths(data: Bytes, group: Group, base: int = 0) -> npt.NDArray[np.int64]:
+    return decode_lengths(data[group.lengths_at - base : group.frames_at - base])
+
+
+def decode_lengths(stored: Bytes) -> npt.NDArray[np.int64]:
+    """The lengths of frames, as a group stores them."""
     import numpy as np
 
-    stored = bytes(data[group.lengths_at - base : group.frames_at - base])
     return np.frombuffer(stored, ">u4").astype(np.int64)
 
 
