@@ -25,7 +25,8 @@ clients from PyPI. If a broker is not installed, its row has only the number of 
   on the other load of the machine: compare only their ratios, which are measured in turns.
 - **cold start**: from starting the process until it responds to a client. *Embedded* is the time of
   `EmbeddedHub` in a Python process that already runs, as tests use it; *a process* is
-  `pumphouse up`. The mock broker can be embedded too, in a producer; here it is a process.
+  `pumphouse up` with modules that are compiled already, as pip installs them. The mock broker can
+  be embedded too, in a producer; here it is a process.
 - **memory**: growth of the resident memory of the broker by ten million events. RabbitMQ streams
   keep events in files.
 - **kill -9**: a client publishes batches of 100 numbered events to a durable broker, which is
@@ -42,17 +43,25 @@ Where a peer is ahead, and why:
   written in Python. It checks each batch, adds sequence number, offset and time to every event, and
   replaces three numbers in each event that it sends.
 - **Redis** receives small events in C, and returns them from memory even if it is durable. A
-  durable hub reads events from its files, so its memory does not grow with its events.
+  durable hub reads events from its files, so its memory does not grow with its events: of 100 B,
+  in batches of 100, that takes 0.064 us of CPU time per event, and 0.017 us in memory. A pass
+  over the events costs the hub about 2 ms besides, which counts more if there are few events.
 - **Client**: those of Redis, RabbitMQ streams and Kafka have parsers in C, or events without
   fields. The native client creates an object for each event.
 - **Official SDK**: most of the CPU time is that of the SDK. It has only one batch of 100 events in
   flight, so the hub wakes up for each batch.
 - **Memory**: Redis packs several events into one node, and stores their field names once.
-- **Delay**: every event wakes two Python processes, each with an event loop.
+- **Delay**: every event wakes two Python processes, each with an event loop. For an event the hub
+  makes one read, one write to each of the two clients, and two waits; no timer is in the path.
 - **Cold start** of a process, and restart after **kill -9**: Python has to start and to import the
-  hub.
-- **Publish 16 KiB**: Redis, RabbitMQ streams and the mock broker are ahead; the reason has not been
-  measured.
+  hub. Of 0.34 s beside other work, 0.13 s were Python with asyncio and click alone, and most of the
+  rest the modules of the hub. Without compiled modules (`PYTHONDONTWRITEBYTECODE` set, nothing
+  compiled before) it was 0.75 s beside the same work.
+- **Publish 16 KiB**: memory is the limit. Of the hub's CPU time for an event (14.7 us, measured
+  alone with 60,000 events), 47 % is the kernel: it copies the bytes from the socket, and an event
+  is stored in memory that was not used before, which takes four page faults. 36 % is the
+  interpreter, and 12 % are the copies in the hub: of the frames into a delivery, and of the
+  delivery into the log. Alone, the hub took 51,150 events per CPU second, and Redis 52,300.
 """
 
 from __future__ import annotations
@@ -95,7 +104,7 @@ class Plan:
 FULL = Plan(
     rounds=3,
     memory={100: 40_000, 1024: 30_000, 16384: 4_000},
-    durable={100: 16_000, 1024: 16_000, 16384: 2_000},
+    durable={100: 40_000, 1024: 16_000, 16384: 2_000},
     passes=3,
     delays=600,
     starts=5,

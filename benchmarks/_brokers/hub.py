@@ -31,6 +31,11 @@ from benchmarks._brokers.servers import LOOPBACK, free_ports, greets
 AMQP_HEADER = b"AMQP\x03\x01\x00\x00"
 KEY = "YmVuY2htYXJrcw=="
 PARTITION = "0"
+# Modules are compiled once, as by an installation with pip, whatever the settings of this process.
+COMPILED = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(OURS_PYTHON.parents[1] / "pycache"),
+}
 # The peers' clients request bytes, not events: as many events as fit into these bytes.
 PREFETCH, PREFETCH_BYTES = 12_000, 4 << 20
 SDK_PREFETCH = 3000  # the fastest
@@ -54,7 +59,7 @@ class Hub:
         command += ["--port", str(port), "--retention-bytes", "4GB"]
         command += ["--data", str(folder / "data")] if mode == DURABLE else []
         ready = greets(port, AMQP_HEADER, AMQP_HEADER, connection_string(port))
-        return Launch((command,), {"PUMPHOUSE_KEY": KEY}, ready)
+        return Launch((command,), {"PUMPHOUSE_KEY": KEY, **COMPILED}, ready)
 
 
 def connection_string(port: int) -> str:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from pumphouse.hub.storage.segment_format import (
     FILE_HEAD_SIZE,
+    ZEROS,
     Group,
+    content_end,
     decode_file_head,
     decode_group,
     encode_file_head,
@@ -87,6 +89,20 @@ def test_a_torn_tail_is_counted(cut: int) -> None:
     assert [group.sequence for group in recovery.groups] == [100, 102]
     assert recovery.end == POSITIONS[2]
     assert recovery.torn_bytes > 0
+
+
+@pytest.mark.parametrize("zeros", [0, 1, len(ZEROS) - 1, len(ZEROS), 2 * len(ZEROS) + 1])
+@pytest.mark.parametrize("content", [b"", b"a", b"\0a", b"a\0b" * 30_000])
+def test_trailing_zeros_are_no_content(content: bytes, zeros: int) -> None:
+    assert content_end(content + bytes(zeros)) == len(content)
+
+
+@pytest.mark.parametrize("zeros", [0, 3, 2 * len(ZEROS)])
+def test_an_event_that_ends_with_zeros_is_recovered(zeros: int) -> None:
+    groups = group_series([b"x", bytes(len(ZEROS) + 5)])
+    recovery = recover(file_of(*groups, zeros=zeros), 100, 5000)
+    assert [group.sequence for group in recovery.groups] == [100]
+    assert (recovery.end, recovery.torn_bytes) == (FILE_HEAD_SIZE + len(groups[0]), 0)
 
 
 @pytest.mark.parametrize("at", [0, 5, 9, 40, 44, 50, 70, len(GROUPS[1]) - 1])

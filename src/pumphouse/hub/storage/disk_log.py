@@ -283,14 +283,16 @@ class DiskLog:
     def read_run(self, cursor: Cursor, sequence: int, count_max: int, bytes_max: int) -> Run:
         """One run of frames, from consecutive groups of one segment."""
         segment, base = cursor
-        chunk = segment.pread(base, min(segment.index.end - base, bytes_max + CHUNK_SLACK))
+        size = min(segment.index.end - base, bytes_max + CHUNK_SLACK)
+        chunk = memoryview(segment.pread(base, size))
         run = RunBuilder(sequence, count_max, bytes_max)
         position = base
         while run.has_room and position < segment.index.end:
             group = segment_format.decode_group(chunk, position, base)
             if group is not None and group.end > base + len(chunk) and not run.pieces:
                 # The first group is larger than the chunk: read the whole group.
-                base, chunk = position, segment.pread(position, group.end - position)
+                base = position
+                chunk = memoryview(segment.pread(position, group.end - position))
             if group is None or group.sequence > run.next_sequence:
                 break
             if group.end > base + len(chunk):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pumphouse.hub.storage.segment_format import Group, frame_lengths
+from pumphouse.hub.storage.segment_format import GROUP_HEAD_SIZE, Group, decode_lengths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,43 +20,62 @@ class Run(NamedTuple):
 
 
 class RunBuilder:
-    """Collects the frames of consecutive events from one or more groups."""
+    """Collects the frames of consecutive events from one or more groups.
+
+    The frames are copied once, into the run; their lengths are decoded together.
+    """
 
     def __init__(self, sequence: int, count_max: int, bytes_max: int) -> None:
         self.sequence = self.next_sequence = sequence
         self.count_left = count_max
         self.bytes_left = bytes_max
-        self.pieces: list[bytes] = []
-        self.lengths: list[npt.NDArray[np.int64]] = []
+        self.pieces: list[memoryview] = []
+        self.lengths: list[memoryview] = []  # of each frame, as they are stored
 
     @property
     def has_room(self) -> bool:
         return self.count_left > 0 and self.bytes_left > 0
 
-    def take(self, chunk: bytes, group: Group, base: int) -> bool:
+    def take(self, chunk: memoryview, group: Group, base: int) -> bool:
         """Take the events of a group that fit; True if all of them fit.
 
         `chunk` holds the group; its first byte is at position `base` of the file.
         """
-        sizes = frame_lengths(chunk, group, base)[self.next_sequence - group.sequence :]
-        ends = sizes.cumsum()
-        fitting_events = int(ends.searchsorted(self.bytes_left, side="right"))
+        lengths_at = group.position + GROUP_HEAD_SIZE - base
+        frames_at = lengths_at + 4 * group.events
+        lengths = chunk[lengths_at:frames_at]
+        frames = chunk[frames_at : frames_at + group.frame_bytes]
+        is_whole = self.next_sequence == group.sequence
+        if is_whole and group.events <= self.count_left and len(frames) <= self.bytes_left:
+            self.add(lengths, frames)
+            return True
+        return self.take_some(lengths, frames, self.next_sequence - group.sequence)
+
+    def take_some(self, lengths: memoryview, frames: memoryview, skipped: int) -> bool:
+        """Take the events of a group after the first ones, as many as fit."""
+        ends = decode_lengths(lengths).cumsum()
+        start = int(ends[skipped - 1]) if skipped else 0
+        fitting_events = int(ends.searchsorted(start + self.bytes_left, side="right")) - skipped
         # The first event is taken whatever its size: otherwise a large one could not be read.
-        events = min(self.count_left, len(sizes), max(fitting_events, 0 if self.pieces else 1))
+        left = len(ends) - skipped
+        events = min(self.count_left, left, max(fitting_events, 0 if self.pieces else 1))
         if not events:
             return False
-        size = int(ends[events - 1])
-        start = group.end - int(ends[-1]) - base
-        self.pieces.append(chunk[start : start + size])
-        self.lengths.append(sizes[:events])
+        end = skipped + events
+        self.add(lengths[4 * skipped : 4 * end], frames[start : int(ends[end - 1])])
+        return events == left
+
+    def add(self, lengths: memoryview, frames: memoryview) -> None:
+        self.lengths.append(lengths)
+        self.pieces.append(frames)
+        events = len(lengths) // 4
         self.next_sequence += events
         self.count_left -= events
-        self.bytes_left -= size
-        return events == len(sizes)
+        self.bytes_left -= len(frames)
 
     def finish(self) -> Run:
         import numpy as np  # not needed to start a hub, and slow to import
 
-        lengths = np.concatenate(self.lengths)
+        lengths = decode_lengths(b"".join(self.lengths))
         starts = (lengths.cumsum() - lengths).astype(np.intp)
         return Run(bytearray().join(self.pieces), starts, self.sequence)

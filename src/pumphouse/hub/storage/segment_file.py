@@ -189,7 +189,7 @@ def set_aside(path: Path, reason: str, problems: list[str]) -> None:
     while aside.exists():
         aside = aside.with_name(aside.name + "+")
     path.rename(aside)
-    os.truncate(aside, segment_format.torn_size(aside.read_bytes(), 0))
+    os.truncate(aside, segment_format.content_end(aside.read_bytes()))
     problems.append(f"{path.name}: {reason}; set aside as {aside.name}")
 
 
