@@ -7,6 +7,11 @@ is the wall time of the whole job, after a warm-up.
   SDK, one producer per task; also the CPU time of the Python workers.
 - **keyed**: rows with one of 1,000 partition keys; both sides make batches of one key.
 - **CPU per row**: of the hub, of the Python workers, of the JVM.
+
+A warm job of 100 rows takes 0.1 to 0.2 s with our sink and 0.7 to 1 s with the naive one, so the
+number of rows changes the ratio. With rows of only a body the hub and the JVM together need more
+CPU time than the worker: 1.1 and 1.1 to 1.5 us per row against 1.2 us in a worker without Spark.
+These were measured beside other work. Two cores could then do about 530,000 rows per second.
 """
 
 from __future__ import annotations

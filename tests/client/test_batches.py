@@ -14,7 +14,14 @@ from pumphouse.amqp.messages import (
     encode_message,
 )
 from pumphouse.amqp.types import Symbol, Timestamp
-from pumphouse.client.batches import KEY, Payload, cut_batches, decode_event, encode_event
+from pumphouse.client.batches import (
+    KEY,
+    Payload,
+    PlainEvents,
+    cut_batches,
+    decode_event,
+    encode_event,
+)
 from pumphouse.errors import EventTooLarge, OptionError
 from pumphouse.events import Event
 
@@ -52,6 +59,41 @@ def test_every_event_is_sent_once_within_the_limits_and_in_order_per_key(
         expected = [body for body, its_key in sent_events if its_key == key]
         assert [event.body for event in sent if event.partition_key == key] == expected
     assert sum(payload.event_count for payload in payloads) == len(events)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, "a", "ü"]), st.lists(st.binary(max_size=300)))),
+    st.integers(450, 900),
+    st.integers(1, 10),
+)
+def test_plain_events_become_the_payloads_of_the_same_events_key_by_key(
+    groups: list[tuple[str | None, list[bytes]]], size_max: int, count_max: int
+) -> None:
+    payloads = list(cut_batches(PlainEvents(groups), size_max, count_max))
+    of_events = [
+        payload
+        for key, bodies in groups
+        for payload in cut_batches(
+            [Event(body, partition_key=key) for body in bodies], size_max, count_max
+        )
+    ]
+    assert payloads == of_events
+
+
+def test_plain_events_are_events_for_drivers_that_do_not_know_them() -> None:
+    events = PlainEvents([("a", [b"1", b"2"]), (None, [b"3"])])
+    expected = [Event(b"1", partition_key="a"), Event(b"2", partition_key="a"), Event(b"3")]
+    assert (len(events), list(events)) == (3, expected)
+
+
+def test_a_plain_event_above_the_limit_is_refused_before_its_batch_is_sent() -> None:
+    with pytest.raises(EventTooLarge, match=r"event of 10\d\d bytes exceeds the limit of 1000"):
+        next(cut_batches(PlainEvents([(None, [b"x", b"x" * 1000])]), 1000, 10))
+
+
+def test_full_batches_of_one_key_are_not_followed_by_small_ones() -> None:
+    payloads = list(cut_batches([Event(b"x" * 100)] * 100, 1200, 10))
+    assert [payload.event_count for payload in payloads] == [10] * 10
 
 
 def test_one_event_is_a_message_and_several_are_a_batch() -> None:

@@ -26,7 +26,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-from pumphouse.client.batches import Payload, batch_section, encode_event, prepared_batch
+from pumphouse.client.batches import (
+    Payload,
+    PlainEvents,
+    batch_section,
+    encode_event,
+    prepared_batch,
+)
 from pumphouse.client.connection_string import (
     ConnectionString,
     parse_connection_string,
@@ -50,6 +56,7 @@ __all__ = [
     "PartitionEnd",
     "PartitionProperties",
     "Payload",
+    "PlainEvents",
     "Reader",
     "ReaderOptions",
     "RetryOptions",

@@ -9,10 +9,11 @@ never exceeds the size limit of the link.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, chain, repeat
 from reprlib import repr as short
 from typing import Any
 
@@ -29,7 +30,7 @@ from pumphouse.amqp.messages import (
 )
 from pumphouse.amqp.types import Symbol
 from pumphouse.errors import EventTooLarge, OptionError, RemoteProtocolError
-from pumphouse.events import Event
+from pumphouse.events import NO_PROPERTIES, Event
 
 SEQUENCE, OFFSET = Symbol("x-opt-sequence-number"), Symbol("x-opt-offset")
 ENQUEUED, KEY = Symbol("x-opt-enqueued-time"), Symbol("x-opt-partition-key")
@@ -76,6 +77,10 @@ class OpenBatch:
         self.size = size
         return True
 
+    def event_bytes(self) -> int:
+        """The size of the collected events as single messages."""
+        return sum(map(len, self.heads)) + sum(map(len, self.bodies))
+
     def payload(self) -> Payload:
         """The payload of the collected events."""
         if len(self.heads) == 1:
@@ -85,6 +90,25 @@ class OpenBatch:
         return Payload(data, BATCH_FORMAT, len(self.heads), self.key)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainEvents:
+    """Events that have only a body and perhaps a key, as bodies by key.
+
+    Drivers that know this type encode the bodies without an `Event` for each of them. For all
+    others it is an iterable of events.
+    """
+
+    groups: Sequence[tuple[str | None, Sequence[bytes]]]
+
+    def __len__(self) -> int:
+        return sum(len(bodies) for _, bodies in self.groups)
+
+    def __iter__(self) -> Iterator[Event]:
+        return chain.from_iterable(
+            map(Event, bodies, repeat(NO_PROPERTIES), repeat(key)) for key, bodies in self.groups
+        )
+
+
 def section_head(head: bytes, body: bytes) -> bytes:
     """What precedes a body in a batch: the head of the section of its message, and its own."""
     return data_head(len(head) + len(body)) + head
@@ -92,6 +116,43 @@ def section_head(head: bytes, body: bytes) -> bytes:
 
 def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
     """Events in as few payloads as size, count and keys allow. The order per key is kept."""
+    if isinstance(events, PlainEvents):
+        for key, bodies in events.groups:
+            yield from cut_bodies(key, bodies, size_max, count_max)
+    else:
+        yield from cut_events(events, size_max, count_max)
+
+
+def cut_bodies(
+    key: str | None, bodies: Sequence[bytes], size_max: int, count_max: int
+) -> Iterator[Payload]:
+    """As `cut_events`, for events of one key that have only a body."""
+    lengths = [*map(len, bodies)]
+    key_head = b"" if key is None else key_section(key)
+    heads = {length: key_head + data_head(length) for length in set(lengths)}
+    largest = max((len(head) + length for length, head in heads.items()), default=0)
+    if largest > size_max:
+        raise event_too_large(largest, size_max)
+    sizes = {length: len(head) + length + SECTION_BYTES for length, head in heads.items()}
+    section_heads = {length: data_head(len(head) + length) + head for length, head in heads.items()}
+    ends = [*accumulate(map(sizes.__getitem__, lengths))]
+    room = size_max - (0 if key is None else KEY_BYTES + len(key.encode()))
+    first = 0
+    while first < len(bodies):
+        until = bisect_right(ends, (ends[first - 1] if first else 0) + room, first)
+        last = max(first + 1, min(until, first + count_max))
+        if last == first + 1:
+            yield Payload(heads[lengths[first]] + bodies[first], SINGLE_FORMAT, 1, key)
+        else:
+            own_heads = map(section_heads.__getitem__, lengths[first:last])
+            sections = chain.from_iterable(zip(own_heads, bodies[first:last], strict=True))
+            data = b"".join((key_section(key), *sections))
+            yield Payload(data, BATCH_FORMAT, last - first, key)
+        first = last
+
+
+def cut_events(events: Iterable[Event], size_max: int, count_max: int) -> Iterator[Payload]:
+    """As `cut_batches`, for events of any kind."""
     batches: dict[str | None, OpenBatch] = {}
     collected_bytes = 0
     for event in events:
@@ -103,6 +164,7 @@ def cut_batches(events: Iterable[Event], size_max: int, count_max: int) -> Itera
         batch = batches.get(key)
         if batch is None or not batch.add(head, body):
             if batch is not None:
+                collected_bytes -= batch.event_bytes()
                 yield batch.payload()
             batch = batches[key] = OpenBatch(key, size_max, count_max)
             batch.add(head, body)

@@ -210,6 +210,8 @@ class PendingBatches:
                 if self._failure is not None:
                     return
                 self.start(payload)
+                # The hub works on this batch while the next one is encoded.
+                await asyncio.sleep(0)
         except Exception as wrong:  # raised by `send_all` after the pending batches are done
             self._failure = self._failure or wrong
 

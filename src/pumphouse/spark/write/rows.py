@@ -1,7 +1,7 @@
 """Converts the rows that Spark writes to events, with errors that name the row.
 
-    RecordBatch -> RowFormat.events -> (partition, Event) -> sender
-                   ^^^^^^^^^ this module
+    RecordBatch -> RowFormat.events, plain_rows -> OutgoingRows -> sender
+                   ^^^^^^^^^ this module ^^^^^^^^^^^^^^^^^^^^^^^
 
 A row has a body (string or binary), and optionally partitionId (or partition), partitionKey and
 properties. Partition and key can be options instead, if they are the same for all rows.
@@ -9,16 +9,19 @@ properties. Partition and key can be options instead, if they are the same for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
+from pumphouse.client.base import PlainEvents, encode_event
 from pumphouse.errors import OptionError
-from pumphouse.events import NO_PROPERTIES, Event
+from pumphouse.events import Event
 from pumphouse.spark.deduplication import BATCH, IDENTITY, QUERY, ROW, TASK, name_row
 from pumphouse.spark.options import SinkOptions
 
@@ -61,6 +64,30 @@ def without_identity(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class OutgoingRows:
+    """Rows for one partition: their numbers in the task, and their events."""
+
+    numbers: Sequence[int]
+    events: Sequence[Event] | PlainEvents
+
+    def __str__(self) -> str:
+        first, last = min(self.numbers), max(self.numbers)
+        if first == last:
+            return f"row {first} of the task"
+        return f"rows {first} to {last} of the task"
+
+    def body_bytes(self) -> int:
+        if isinstance(self.events, PlainEvents):
+            return sum(sum(map(len, bodies)) for _, bodies in self.events.groups)
+        return sum(len(event.body) for event in self.events)
+
+    def largest(self) -> tuple[int, Event]:
+        """The row whose event is the largest: properties count as well."""
+        rows = zip(self.numbers, self.events, strict=True)
+        return max(rows, key=lambda row: len(encode_event(row[1])))
+
+
+@dataclass(frozen=True, slots=True)
 class RowFormat:
     """Which column holds what; checked when a query starts."""
 
@@ -82,9 +109,6 @@ class RowFormat:
             row = first_row + partitions.index("")
             raise invalid_row(row, "has an empty partition; write null to let the hub choose one")
         keys = self.column(batch, self.key_column)
-        if partitions is None and self.has_only_bodies_and_keys(keys, origin):
-            yield from zip(repeat(self.partition), self.simple_events(bodies, keys), strict=False)
-            return
         properties = self.column(batch, self.properties_column)
         for index in range(batch.num_rows):
             row = first_row + index
@@ -103,15 +127,26 @@ class RowFormat:
                 event_properties |= origin.properties(row, bodies[index], key)
             yield partition, Event(bodies[index], event_properties, key)
 
-    def has_only_bodies_and_keys(self, keys: list[Any] | None, origin: RowOrigin | None) -> bool:
-        """Whether the rows need no check and have no properties, in any row."""
-        if self.partition is not None and (keys is not None or self.key is not None):
+    def is_plain(self, origin: RowOrigin | None) -> bool:
+        """Whether the rows go to one partition, need no check and have no properties."""
+        if self.partition is not None and (self.key_column is not None or self.key is not None):
             return False
-        return self.properties_column is None and origin is None
+        others = self.partition_column, self.properties_column, origin
+        return all(other is None for other in others)
 
-    def simple_events(self, bodies: list[bytes], keys: list[Any] | None) -> Iterator[Event]:
-        """Events without properties: made without a loop, because there are many of them."""
-        return map(Event, bodies, repeat(NO_PROPERTIES), repeat(self.key) if keys is None else keys)
+    def plain_rows(self, pieces: Sequence[pa.RecordBatch], first_row: int) -> OutgoingRows:
+        """Rows for which `is_plain` holds; those of one key side by side."""
+        bodies: list[bytes] = []
+        for piece in pieces:
+            bodies += read_bodies(piece, first_row + len(bodies), self.body_column)
+        numbers = range(first_row, first_row + len(bodies))
+        if self.key_column is None:
+            return OutgoingRows(numbers, PlainEvents([(self.key, bodies)]))
+        keys = pa.concat_arrays([piece.column(self.key_column) for piece in pieces])
+        order, groups = order_by_key(keys)
+        ordered = [*map(bodies.__getitem__, order.tolist())]
+        by_key = [(key, ordered[first:last]) for key, first, last in groups]
+        return OutgoingRows((order + first_row).tolist(), PlainEvents(by_key))
 
     def record_batches(self, rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         """Rows of Spark as Arrow batches, with the columns that are written."""
@@ -132,6 +167,21 @@ class RowFormat:
     @staticmethod
     def column(batch: pa.RecordBatch, name: str | None) -> list[Any] | None:
         return None if name is None else batch.column(name).to_pylist()
+
+
+def order_by_key(
+    keys: pa.Array,
+) -> tuple[npt.NDArray[np.intp], list[tuple[str | None, int, int]]]:
+    """The order of rows that puts those of one key side by side, and where each key then is.
+
+    Rows of one key keep their order.
+    """
+    encoded = keys.dictionary_encode(null_encoding="encode")
+    indices = encoded.indices.to_numpy()
+    order = np.argsort(indices, kind="stable")
+    edges = [0, *np.cumsum(np.bincount(indices)).tolist()]
+    names: list[str | None] = encoded.dictionary.to_pylist()
+    return order, list(zip(names, edges[:-1], edges[1:], strict=True))
 
 
 def arrow_column(values: list[Any], type_: pa.DataType) -> pa.Array:

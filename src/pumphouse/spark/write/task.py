@@ -16,7 +16,7 @@ from random import Random
 
 import pyarrow as pa
 
-from pumphouse.client.base import HubClient, Sender, encode_event
+from pumphouse.client.base import HubClient, Sender
 from pumphouse.clock import Clock, SystemClock
 from pumphouse.errors import (
     AuthError,
@@ -34,7 +34,7 @@ from pumphouse.spark.identity import open_hub
 from pumphouse.spark.options import HubIdentity, SinkOptions
 from pumphouse.spark.outages import WAITS, Outage, pause_s
 from pumphouse.spark.process_log import describe_process
-from pumphouse.spark.write.rows import RowFormat, RowOrigin
+from pumphouse.spark.write.rows import OutgoingRows, RowFormat, RowOrigin
 
 log = logging.getLogger("pumphouse.spark")
 
@@ -220,50 +220,54 @@ class TaskWriter:
         for failed in await asyncio.gather(*sends, return_exceptions=True):
             if failed is not None:
                 raise failed
-        size = sum(len(event.body) for rows in by_partition.values() for _, event in rows)
+        size = sum(rows.body_bytes() for rows in by_partition.values())
         self.totals = WriteTotals(self._rows, self.totals.bytes + size)
         await self.limit_rate()
 
-    def by_partition(
-        self, group: Sequence[pa.RecordBatch]
-    ) -> dict[str | None, list[NumberedEvent]]:
+    def by_partition(self, group: Sequence[pa.RecordBatch]) -> dict[str | None, OutgoingRows]:
         """Rows by the partition they go to; None: the hub chooses."""
+        first, row_format = self._rows, self.row_format
+        self._rows += sum(piece.num_rows for piece in group)
+        if row_format.is_plain(self.origin):
+            return {row_format.partition: row_format.plain_rows(group, first)}
         by_partition: defaultdict[str | None, list[NumberedEvent]] = defaultdict(list)
         for piece in group:
-            events = self.row_format.events(piece, self._rows, self.origin)
-            for number, (partition, event) in enumerate(events, self._rows):
+            events = row_format.events(piece, first, self.origin)
+            for number, (partition, event) in enumerate(events, first):
                 by_partition[partition].append((number, event))
-            self._rows += piece.num_rows
-        if self.row_format.key_column is not None:
+            first += piece.num_rows
+        if row_format.key_column is not None:
             for rows in by_partition.values():
                 # Rows of one key side by side make full messages; the sort keeps their order.
                 rows.sort(key=partition_key)
-        return by_partition
+        return {
+            partition: OutgoingRows([row[0] for row in rows], [row[1] for row in rows])
+            for partition, rows in by_partition.items()
+        }
 
-    async def send(self, partition: str | None, rows: list[NumberedEvent]) -> None:
+    async def send(self, partition: str | None, rows: OutgoingRows) -> None:
         try:
-            async with self._slots, asyncio.timeout(self.send_limit_s(len(rows))):
+            async with self._slots, asyncio.timeout(self.send_limit_s(len(rows.numbers))):
                 sender = await self.sender(partition)
                 await sender.send(
-                    [event for _, event in rows],
+                    rows.events,
                     batch_bytes_max=self.options.batch_bytes,
                     under_way_max=self.options.in_flight,
                 )
         except TimeoutError:
             raise ConnectionFailed(
-                f"hub {self.options.identity.hub} did not acknowledge {name_rows(rows)} in time "
+                f"hub {self.options.identity.hub} did not acknowledge {rows} in time "
                 f"({self.options.send_timeout_s:g} s for each message, see sendTimeout)"
             ) from None
         except EventTooLarge as failed:
-            # Not always the largest body: properties count as well.
-            number, largest = max(rows, key=lambda row: len(encode_event(row[1])))
+            number, largest = rows.largest()
             raise PumphouseError(
                 f"row {number} of the task, with a body of {len(largest.body):,} bytes: {failed}"
             ) from None
         except PumphouseError as failed:
             where = f"partition {partition}" if partition is not None else "the hub"
             why = with_advice(failed, self.options.identity)
-            raise error_type(failed)(f"{name_rows(rows)} to {where}: {why}") from failed
+            raise error_type(failed)(f"{rows} to {where}: {why}") from failed
 
     async def sender(self, partition: str | None) -> Sender:
         sender = self._senders.get(partition)
@@ -284,11 +288,6 @@ class TaskWriter:
 
 def partition_key(row: NumberedEvent) -> str:
     return row[1].partition_key or ""
-
-
-def name_rows(rows: list[NumberedEvent]) -> str:
-    first, last = min(number for number, _ in rows), max(number for number, _ in rows)
-    return f"row {first} of the task" if first == last else f"rows {first} to {last} of the task"
 
 
 def error_type(failed: PumphouseError) -> type[PumphouseError]:
