@@ -161,7 +161,7 @@ def decode_group(data: Bytes, position: int, base: int = 0) -> Group | None:
     body = head[: GROUP_HEAD.size]
     if zlib.crc32(body) != int.from_bytes(head[GROUP_HEAD.size :]):
         return None
-    return Group._make((position, *GROUP_HEAD.unpack(body)[1:]))
+    return Group(position, *GROUP_HEAD.unpack(body)[1:])
 
 
 def is_intact(data: Bytes, group: Group, base: int = 0) -> bool:
