@@ -11,7 +11,7 @@ SQLite. Hub, senders and pipeline are processes of one machine, started by the u
   it. 100,000 and 600,000 homes, which have goals, are measured for 100 seconds, others for 50.
   `--steps 50000,600000` measures other numbers.
 - **kept by sift**: the share of readings that become activities. It depends on the hour: 10 % at
-  night, 18 % in the evening, and KEPT % in a whole day. So the simulated time begins at 15:00 of a
+  night, 18 % in the evening, and 13 % in a whole day. So the simulated time begins at 15:00 of a
   Tuesday, where the share is about that of a day. `--hour 19` measures the evening.
 - **cores**, **CPU per reading**, **share of**: CPU time by process: hub, senders, Spark's JVM, its
   Python workers, and the pipeline's own process, which stores. Other work on the machine is shown,
