@@ -20,7 +20,7 @@ READINGS_PER_HOME = len(SENSORS) / 60  # a second
 INTAKE = {"sift": SENSORS_HUB, "watch": ACTIVITY_HUB, "record": ACTIVITY_HUB}
 
 # The limits of keeping up, in seconds of intake.
-GROWTH_MAX_S = 2.0  # growth of the mean lag, from the first third to the last
+GROWTH_MAX_S = 2.0  # growth of the mean lag in 100 s, from the first third to the last
 WAIT_MAX_S = 20.0  # lag at any time
 SENT_MIN = 0.97  # share of the due readings that the senders must send
 
@@ -99,7 +99,7 @@ def problems(observed: Observation) -> list[str]:
         reasons.append(f"stages failed {observed.restarts} times")
     for stage in observed.waits:
         waits_s = observed.waits_s(stage)
-        if (growth := growth_s(waits_s)) > GROWTH_MAX_S:
+        if (growth := growth_s(waits_s)) > GROWTH_MAX_S * observed.seconds / 100:
             reasons.append(f"the lag of {stage} grew by {growth:.1f} s")
         if max(waits_s) > WAIT_MAX_S:
             reasons.append(f"{stage} had a lag of {max(waits_s):.0f} s")

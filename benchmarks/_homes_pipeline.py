@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks._figures import progress
+from benchmarks._homes_clock import HOUR, SimulatedTime, measure_shift_ms, sent_ms
 from benchmarks._homes_observation import BatchTimes, Observation, batch_times
 from benchmarks._processes import ROOT, start_child
 from benchmarks._spark import JVM, OTHER, TICKS, WORKERS, Meter, memory_mb
@@ -56,6 +57,8 @@ class RunningPipeline:
     job: subprocess.Popen[bytes]
     data: Path
     beside: Sequence[int] = ()  # ids of the processes of a cluster
+    program: Path = PUMPHOUSE
+    simulated_time: SimulatedTime = field(default_factory=SimulatedTime)
     senders: list[int] = field(default_factory=list)
 
     def stages(self) -> dict[str, Stage]:
@@ -125,10 +128,15 @@ def start_pipeline(
     *arguments: object,
     beside: Sequence[int] = (),
     program: Path = PUMPHOUSE,
+    hour: int = HOUR,
 ) -> Iterator[RunningPipeline]:
     """A hub and a running pipeline without senders. `program` is the command `pumphouse`, which may
-    be that of another version."""
-    with tempfile.TemporaryDirectory() as folder, start_child("_homes_hub") as hub:
+    be that of another version; then the hub and the senders are of that version too."""
+    interpreter = program.with_name("python")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        start_child("_homes_hub", interpreter=interpreter) as hub,
+    ):
         data, connection = Path(folder), str(hub.result["connection"])
         command = (
             "homes",
@@ -143,7 +151,9 @@ def start_pipeline(
         )
         progress(f"starting {stages} on {master}")
         with process(connection, *command, log=data / "run.log", program=program) as job:
-            running = RunningPipeline(connection, hub.pid, job, data, beside)
+            running = RunningPipeline(
+                connection, hub.pid, job, data, beside, program, SimulatedTime(hour)
+            )
             names = set(stages.split(","))
             running.until(
                 lambda states: names == {n for n, s in states.items() if s.state == "running"}
@@ -154,8 +164,10 @@ def start_pipeline(
 @contextmanager
 def sending(pipeline: RunningPipeline, homes: int, *arguments: object) -> Iterator[None]:
     """A sender of simulated homes that runs for the block."""
-    command = ("homes", "send", "--homes", homes, "--incidents", INCIDENTS, *arguments)
-    with process(pipeline.connection, *command, log=pipeline.data / "send.log") as sender:
+    start = ("--from", pipeline.simulated_time.start_ms())
+    command = ("homes", "send", "--homes", homes, "--incidents", INCIDENTS, *start)
+    log, program = pipeline.data / "send.log", pipeline.program
+    with process(pipeline.connection, *command, *arguments, log=log, program=program) as sender:
         pipeline.senders.append(sender.pid)
         yield
     pipeline.senders.remove(sender.pid)
@@ -167,16 +179,17 @@ def sending(pipeline: RunningPipeline, homes: int, *arguments: object) -> Iterat
 def observe(pipeline: RunningPipeline, homes: int, settle_s: float, seconds: float) -> Observation:
     """Measure for some seconds, after a warm-up."""
     asyncio.run(settle(pipeline, settle_s))
+    shift_ms = asyncio.run(measure_shift_ms(pipeline.connection))
     from_ms, restarts = int(time.time() * 1000), pipeline.restarts()
     names = {pipeline.hub: HUB, pipeline.job.pid: DRIVER} | dict.fromkeys(pipeline.senders, SENDERS)
     with Meter([*names, *pipeline.beside], names, MEASURE_EVERY_S) as meter:
         worked = machine_s()
-        measured = asyncio.run(measure(pipeline, seconds))
+        measured = asyncio.run(measure(pipeline, seconds, shift_ms))
         worked = machine_s() - worked
         memory = memory_mb([*names, *pipeline.beside], names)
     others = (worked - sum(meter.spent().values())) / measured.seconds
-    delays = [ms - sent_ms(a.at) for a, ms in asyncio.run(alerts_in(pipeline.connection, from_ms))
-              if a.kind in AT_ONCE]  # fmt: skip
+    alerts = asyncio.run(alerts_in(pipeline.connection, from_ms))
+    delays = [ms - shift_ms - sent_ms(alert.at) for alert, ms in alerts if alert.kind in AT_ONCE]
     return Observation(
         homes=homes,
         seconds=measured.seconds,
@@ -227,8 +240,8 @@ class Measurements:
         return {hub: self.counts[-1][hub] - self.counts[0][hub] for hub in WATCHED}
 
 
-async def measure(pipeline: RunningPipeline, seconds: float) -> Measurements:
-    measured, rows = Measurements(), StoredRows(pipeline.database)
+async def measure(pipeline: RunningPipeline, seconds: float, shift_ms: int) -> Measurements:
+    measured, rows = Measurements(), StoredRows(pipeline.database, shift_ms)
     async with clients_of(pipeline.connection) as clients:
         started = time.monotonic()
         measured.add(await counts_of(clients), pipeline.stages())
@@ -258,9 +271,11 @@ async def counts_of(clients: Mapping[str, HubClient]) -> dict[str, int]:
 
 
 class StoredRows:
-    """Reads new rows of activities in the database, and computes their age."""
+    """Reads new rows of activities in the database, and computes their age. `shift_ms` is how far
+    their time is behind the clock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shift_ms: int) -> None:
+        self._shift_ms = shift_ms
         self._file = sqlite3.connect(f"file:{path}?mode=ro", uri=True) if path.exists() else None
         self._last = 0
         if self._file is not None:
@@ -277,20 +292,11 @@ class StoredRows:
         now_ms = int(time.time() * 1000)
         if rows:
             self._last = rows[-1][0]
-        return [now_ms - sent_ms(at) for _, at in rows]
+        return [now_ms - self._shift_ms - sent_ms(at) for _, at in rows]
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def sent_ms(at: int) -> int:
-    """When a reading was sent: in real time the sender sends the due readings every full second.
-
-    >>> sent_ms(1_000_250)
-    1001000
-    """
-    return (at // 1000 + 1) * 1000
 
 
 async def alerts_in(connection: str, from_ms: int = 0) -> list[tuple[Alert, int]]:

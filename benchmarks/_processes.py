@@ -43,10 +43,13 @@ class Child(NamedTuple):
 
 
 @contextmanager
-def start_child(module: str, *arguments: object) -> Iterator[Child]:
-    """A child that runs for the length of the block."""
+def start_child(
+    module: str, *arguments: object, interpreter: Path = Path(sys.executable)
+) -> Iterator[Child]:
+    """A child that runs for the length of the block. `interpreter` may be that of another version
+    of Pumphouse."""
     process = subprocess.Popen(
-        command(module, *arguments),
+        command(module, *arguments, interpreter=interpreter),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -86,8 +89,8 @@ def run_child(module: str, *arguments: object, timeout_s: float = TIMEOUT_S) -> 
     return result
 
 
-def command(module: str, *arguments: object) -> list[str]:
-    return [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+def command(module: str, *arguments: object, interpreter: Path = Path(sys.executable)) -> list[str]:
+    return [str(interpreter), "-m", f"benchmarks.{module}", *map(str, arguments)]
 
 
 def print_result(**result: object) -> None:

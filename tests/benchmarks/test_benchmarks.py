@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from benchmarks._figures import (
     run_parts,
     text_table,
 )
+from benchmarks._homes_clock import SimulatedTime, sent_ms
 from benchmarks._homes_observation import (
     BatchTimes,
     Observation,
@@ -169,6 +172,20 @@ def test_the_problems_of_a_pipeline_that_does_not_keep_up(
     messages = problems(found)
     assert len(messages) == len(words)
     assert all(word in line for word, line in zip(words, messages, strict=True))
+
+
+def test_a_shorter_period_allows_less_growth() -> None:
+    half = replace(span([300, 300, 300, 300, 420, 420], readings=5_000), seconds=50.0)
+    assert problems(half) == ["the lag of sift grew by 1.2 s"]
+
+
+def test_simulated_time_begins_at_an_hour_of_a_tuesday() -> None:
+    start_ms = SimulatedTime(hour=19).start_ms()
+    assert time.strftime("%A %H:%M", time.gmtime(start_ms / 1000)) == "Tuesday 19:00"
+
+
+def test_a_reading_is_sent_at_the_next_full_second() -> None:
+    assert [sent_ms(at) for at in (1_000_000, 1_000_250, 1_000_999)] == [1_001_000] * 3
 
 
 def test_growth_is_that_of_the_mean() -> None:

@@ -103,7 +103,8 @@ def with_numbers(
     """The windows after receiving these numbers; `at` is the index of each number's sensor."""
     highest, bits = windows.highest.copy(), windows.bits.copy()
     np.maximum.at(highest, at, numbers)
-    bits = shifted(bits, highest - windows.highest)
+    rows = np.unique(at)  # few: a batch has readings of a small part of the sensors
+    bits[rows] = shifted(bits[rows], highest[rows] - windows.highest[rows])
     behind = highest[at] - numbers
     inside = behind < WINDOW
     np.bitwise_or.at(bits, at[inside], np.uint64(1) << behind[inside].astype(np.uint64))

@@ -26,6 +26,7 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import MODES, Reading, encode_alert, home_of, kind_of
 from pumphouse.homes.sift.alarms import pack_state, raise_alarms, unpack_state
 from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED, OutgoingEvents
+from pumphouse.homes.state_bytes import compress_state, expand_state
 from pumphouse.homes.watch.alerts import Alerts
 from pumphouse.homes.watch.history import ActivityColumns, UInt64s
 from pumphouse.spark.worker import freeze_imported_modules
@@ -113,7 +114,8 @@ class Sifter(StatefulProcessor):
     def evaluate(self, table: Table) -> None:
         """Find duplicates and alerts by the state, and store the new state."""
         stored = self.state.get()
-        windows, history = unpack_state(b"" if stored is None else stored[0], self.kinds)
+        packed = b"" if stored is None else expand_state(stored[0])
+        windows, history = unpack_state(packed, self.kinds)
         kept = np.flatnonzero(table["outcome"] == KEPT)
         sensors, numbers = table["sensor"][kept], table["seq"][kept]
         new, windows = admit_new(windows, sensors.astype(np.int32), numbers.astype(np.int64))
@@ -121,12 +123,12 @@ class Sifter(StatefulProcessor):
         if not new.any():
             return
         if self.known is None:
-            self.state.update((pack_state(windows, None),))
+            self.state.update((compress_state(pack_state(windows, None)),))
             return
         activities = as_columns(table, kept[new])
         alerts, history = raise_alarms(history, activities, self.known, self.kinds)
         write_alerts(table, kept[new], activities, alerts, self.kinds)
-        self.state.update((pack_state(windows, history),))
+        self.state.update((compress_state(pack_state(windows, history)),))
 
 
 def counts_of(table: Table) -> dict[str, int]:

@@ -52,6 +52,7 @@ from pumphouse.homes.schema import (
     home_id,
 )
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
+from pumphouse.homes.state_bytes import compress_state, expand_state
 from pumphouse.homes.trace_text import TRACE, trace_properties
 from pumphouse.homes.validation import HOME, index_in, trace_column
 from pumphouse.homes.watch import rules
@@ -256,14 +257,16 @@ class Watcher(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         packed = self.state.get()
         before = (
-            self.initial_history(key[0]) if packed is None else from_bytes(packed[0], self.kinds)
+            self.initial_history(key[0])
+            if packed is None
+            else from_bytes(expand_state(packed[0]), self.kinds)
         )
         table = pd.concat(rows)
         activities, delegated = as_columns(table), delegated_of(table, before)
         alerts, after = rules.apply_rules(
             before, activities, self.grace_ms, self.known, delegated, self.kinds
         )
-        self.state.update((after.to_bytes(),))
+        self.state.update((compress_state(after.to_bytes()),))
         if len(alerts):  # Spark cannot convert a frame without rows
             yield as_frame(alerts.as_alerts(self.kinds), traces_of(table, self.kinds))
 
