@@ -73,7 +73,15 @@ class SimulatedHandler:
         # By the call of a partition client that has the batch.
         self._failed: WeakKeyDictionary[Any, FailedAttempts] = WeakKeyDictionary()
 
-    async def handle(self, partition: Any, batch: list[Event]) -> None:
+    async def handle(self, partition: Any, events: list[Event]) -> None:
+        """Handle a batch as user code may: afterwards its list is empty, however it has ended."""
+        batch = list(events)
+        try:
+            await self._handle(partition, batch)
+        finally:
+            events.clear()
+
+    async def _handle(self, partition: Any, batch: list[Event]) -> None:
         """Handle a batch of a partition client, and report the call to the checks."""
         if not batch:
             return

@@ -14,12 +14,13 @@ from pumphouse.leases import checkpoints, fencing
 from pumphouse.leases.checkpoints import CheckpointWriter
 from pumphouse.leases.model import Checkpoint, Listing
 from pumphouse.leases.strategies import STRATEGIES
-from pumphouse.processor import engine, pump
+from pumphouse.processor import engine, handlers, pump
 from pumphouse.processor.checkpointing import PartitionCheckpoint
 from pumphouse.processor.checks import continuity
 from pumphouse.processor.checks.continuity import Continuity
 from pumphouse.processor.checks.gaps import LastRead
 from pumphouse.processor.cycle import Cycle
+from pumphouse.processor.handling import batches
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
 from pumphouse.processor.pump import Pump
@@ -29,6 +30,13 @@ from pumphouse.processor.term import Stopped
 from tests.simulation.mutants.mutant import Patch, mutant
 
 # -- events and checkpoints -----------------------------------------------------------------------
+
+
+@mutant("I3 I5", face="handler")
+def a_handler_gets_the_list_of_the_engine(patch: Patch) -> None:
+    """What the handler takes off its list counts as handled, or is missing in the next attempt."""
+    for module in (batches, handlers):
+        patch.setattr(module, "list", lambda events: events, raising=False)
 
 
 @mutant("I15")

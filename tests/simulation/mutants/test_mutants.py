@@ -64,8 +64,8 @@ OF_CONCURRENCY = (
 )
 
 
-@pytest.mark.parametrize("name", OF_CONCURRENCY)
-def test_the_mutants_of_concurrency_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [*OF_CONCURRENCY, "a_handler_gets_the_list_of_the_engine"])
+def test_further_mutants_of_handlers_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_caught(name, MUTANTS[name].violates, monkeypatch)
 
 
