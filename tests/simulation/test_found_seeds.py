@@ -9,6 +9,7 @@ import pytest
 
 from pumphouse.processor.handling.key_order import Concurrency
 from pumphouse.simulation import Result
+from tests.simulation import scenarios
 from tests.simulation.mutants.all_mutants import MUTANTS
 from tests.simulation.mutants.delivery_mutants import LATE_WRITES
 from tests.simulation.mutants.mutant import run_scenario, violated
@@ -99,3 +100,9 @@ def test_a_checkpoint_that_is_due_in_no_time_is_waited_for() -> None:
     concurrency = Concurrency(handlers=16, keyless="ordered", ahead_events_max=16)
     scenario = {"face": "fixed", "concurrency": concurrency, "burst_s": 5.0}
     assert run_scenario(11, 0.2, scenario).ok
+
+
+@pytest.mark.parametrize("seed", [767, 2817])
+def test_a_seed_with_which_a_check_was_wrong_violates_nothing(seed: int) -> None:
+    """767: a report of a hung handler of an earlier term; 2817: checkpoints that were held up."""
+    assert scenarios.run(seed).violations == ()

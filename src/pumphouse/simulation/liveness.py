@@ -183,9 +183,15 @@ class FaultFreePhase:
             fleet.checks.add_violation("I10", "a write was refused at rest")
 
     def _checkpoints_due(self) -> float:
-        """How many checkpoints were due so far: by hand, or by the number of events."""
-        figures, every = self.fleet.checks.figures, self.fleet.options.checkpoints.every_events
-        return figures.by_hand + (figures.handled / every if every else 0)
+        """How many checkpoints were due so far: by hand, or by the number of events.
+
+        With concurrency, one by hand may need two writes: at once, and again when the events below
+        it are handled.
+        """
+        figures, options = self.fleet.checks.figures, self.fleet.options
+        writes = 1 if options.key_order is None else 2
+        every = options.checkpoints.every_events
+        return writes * figures.by_hand + (figures.handled / every if every else 0)
 
     def _started_over(self) -> int:
         """How many reading loops may have restarted.

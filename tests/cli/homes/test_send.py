@@ -168,14 +168,14 @@ def test_a_row_that_is_not_utf8_text_is_skipped(
     call: Call, event_hub: EmbeddedHub, tmp_path: Path
 ) -> None:
     file = tmp_path / "log.csv"
-    rows = (b"12,motion,ON,\xfc", b"13,mot\xffion,ON,", b"14,motion,OFF,", b"15,stove,ON,")
+    rows = (b"12,motion,ON,\xfc", b"13,door\xff,ON,", b"14,motion,OFF,", b"15,stove,ON,")
     file.write_bytes(b"\n".join((b"time,sensor,value,comment", *rows)))
     done = call("homes", "replay", str(file), "--rate", "max", "-o", "json")
     [result] = objects(done.stdout)
     assert (result["sent"], result["rows"]) == (2, 4)
     assert done.stderr.splitlines()[:2] == [
         "2 of 4 rows were not understood",
-        r"1 rows (line 3): invalid sensor 'mot\\xffion': use UTF-8 text",
+        r"1 rows (line 3): invalid sensor 'door\\xff': use UTF-8 text",
     ]
     assert "1 rows (line 5): invalid sensor 'stove': use one of" in done.stderr
 
