@@ -37,14 +37,23 @@ class line:
         return " ".join([self.event, *shown])
 
 
+def text_of(value: object) -> str:
+    """The text of a value. Exceptions of user code may fail to make theirs."""
+    try:
+        return str(value)
+    except Exception as failed:
+        return f"(no text: its __str__ raises {type(failed).__name__})"
+
+
 def shown_value(value: object) -> str:
     """A value as one word, or in JSON's quotes if it has blanks, quotes or control characters."""
     if isinstance(value, BaseException):
-        value = f"{type(value).__name__}: {value}" if str(value) else type(value).__name__
+        name, text = type(value).__name__, text_of(value)
+        value = f"{name}: {text}" if text else name
     if isinstance(value, float):
         value = f"{value:.3f}".rstrip("0").rstrip(".")
     # A lone surrogate cannot be written as UTF-8: the whole line would be lost.
-    text = str(value).encode("utf-8", "backslashreplace").decode()
+    text = text_of(value).encode("utf-8", "backslashreplace").decode()
     if len(text) > VALUE_CHARS_MAX:
         text = text[:VALUE_CHARS_MAX] + "…"
     plain = text.isprintable() and not any(c in ' "=' for c in text)

@@ -20,6 +20,8 @@ from pumphouse.processor.options import (
     fixed_engine_options,
     host_engine_options,
 )
+from pumphouse.processor.processor import Processor
+from tests.processor.support.hub_and_store import HubAndStore
 
 
 def test_relaxed_has_the_defaults_of_the_processor_notes() -> None:
@@ -102,3 +104,24 @@ def test_an_option_of_a_fixed_processor_reaches_the_engine(name: str) -> None:
     given: Any = {name: SHARED[name]}
     engine = fixed_engine_options(FixedPartitionOptions(**given), 1)
     assert getattr(engine, name) == SHARED[name] != getattr(ProcessorOptions(), name)
+
+
+async def test_a_start_of_a_partition_that_does_not_exist_is_refused() -> None:
+    options = ProcessorOptions(start=LATEST, starts={"7": EARLIEST})
+    async with HubAndStore(2) as env:
+        with pytest.raises(OptionError, match="starts has the partition '7', and hub eh has 0, 1"):
+            async with Processor(env.connection, store=env.store, options=options):
+                pass
+
+
+def test_a_partition_that_is_a_number_is_refused_as_a_start() -> None:
+    starts: Any = {0: EARLIEST}
+    with pytest.raises(OptionError, match="starts has the partition 0: partitions are texts"):
+        ProcessorOptions(starts=starts)
+
+
+def test_options_keep_a_copy_of_the_starts() -> None:
+    starts = {"0": EARLIEST}
+    options = ProcessorOptions(start=LATEST, starts=starts)
+    starts.clear()
+    assert options.start_of("0") == EARLIEST

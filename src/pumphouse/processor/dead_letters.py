@@ -27,6 +27,7 @@ from pumphouse.client.base import ConnectionString, HubClient, Sender
 from pumphouse.client.factory import open_client
 from pumphouse.errors import EventTooLarge, PumphouseError
 from pumphouse.events import Event
+from pumphouse.logs import text_of
 from pumphouse.private_files import private_opener
 from pumphouse.processor.checks.parts import check_connect
 
@@ -53,7 +54,7 @@ class DeadLetter:
 
     @property
     def reason(self) -> str:
-        return encodable(f"{type(self.cause).__name__}: {self.cause}")[:CAUSE_MAX]
+        return encodable(f"{type(self.cause).__name__}: {text_of(self.cause)}")[:CAUSE_MAX]
 
 
 class DeadLetters(Protocol):

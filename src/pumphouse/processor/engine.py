@@ -52,6 +52,7 @@ from pumphouse.leases.strategies import Strategy, choose_strategy
 from pumphouse.processor import reporting
 from pumphouse.processor.checks.opening import open_hub, open_store
 from pumphouse.processor.checks.permanent import PermanentFailures
+from pumphouse.processor.checks.values import check_partitions
 from pumphouse.processor.cycle import CLOSE, WRITE_MEMBER, Cycle, CycleReport, names
 from pumphouse.processor.handling.cancellation import OwnedTasks, is_cancelled
 from pumphouse.processor.handling.pauses import Pauses
@@ -178,6 +179,7 @@ class Engine:
             await open_store(undo, self.store)
             self.client = self._connect() if callable(self._connect) else open_client(self._connect)
             partitions = await open_hub(undo, self.client, self._group_name)
+            check_partitions("starts", self.options.starts, partitions, self.client.hub)
             self.group = Group(self.client.namespace, self.client.hub, self._group_name)
             self.leases = LeaseTable(
                 self.store, self.group, self.options, self.clock, self, self.reporter

@@ -42,6 +42,7 @@ from pumphouse.processor.handling.cancellation import (
     withdraw_cancellations,
 )
 from pumphouse.processor.handling.concurrent import CANCELLED, ConcurrentServing
+from pumphouse.processor.handling.raised import as_failure
 from pumphouse.processor.handling.threads import (
     DaemonThreads,
     ThreadCall,
@@ -178,8 +179,9 @@ class Handling:
         except PartitionEnded:
             partition.set_failed()
             raise
-        except Exception as error:
+        except BaseException as raised:
             partition.set_failed()  # before the error callbacks: they may checkpoint too
+            error = as_failure(raised)
             given_up = isinstance(error, HandlerStuck) and not partition.live
             if given_up or blame(error) is Blame.FENCED:
                 raise PartitionEnded from error

@@ -187,6 +187,8 @@ class ProcessorOptions:
             check_whole("max_partitions", self.max_partitions, 1)
         check_position("start", self.start)
         check_positions("starts", self.starts)
+        if isinstance(self.starts, Mapping):  # a copy: the caller may change its own
+            object.__setattr__(self, "starts", dict(self.starts))
         check_flag("checkpoint_on_stop", self.checkpoint_on_stop)
         _check_checkpoints(self.checkpoints)
         _check_shared(self)

@@ -28,6 +28,7 @@ from pumphouse.processor.handling.cancellation import (
     raise_pending_cancellation,
     withdraw_cancellations,
 )
+from pumphouse.processor.handling.raised import as_failure
 from pumphouse.processor.health.states import DelayTrend
 from pumphouse.processor.options import STOP
 from pumphouse.processor.partition import PartitionClient
@@ -107,8 +108,8 @@ class PartitionSupervisor:
                 await self.host.reporter.expired(self.partition, expired)
             await self._wait_for_resume()
             self._accepted = expired
-        except Exception as error:
-            self._failed("pump_failed", error)
+        except BaseException as raised:
+            self._failed("pump_failed", as_failure(raised))
         finally:
             self._pump = None
 

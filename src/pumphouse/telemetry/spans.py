@@ -20,6 +20,7 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.span import TraceState
 
 from pumphouse.events import Event
+from pumphouse.logs import text_of
 from pumphouse.telemetry.trace_context import TraceContext, read_context, write_context
 
 SCOPE = "pumphouse"
@@ -98,7 +99,7 @@ def describe_error(span: Span, error: BaseException | str) -> None:
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR))
     if isinstance(error, Exception):
-        span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.set_status(Status(StatusCode.ERROR, text_of(error)))
         span.record_exception(error)
 
 

@@ -22,6 +22,7 @@ from pumphouse.client.base import HubClient, PartitionProperties, ReaderOptions
 from pumphouse.errors import AmqpError, EventsExpired, PumphouseError
 from pumphouse.events import Event
 from pumphouse.leases.model import Checkpoint
+from pumphouse.logs import text_of
 from pumphouse.processor.checks.gaps import (
     LastRead,
     is_accepted,
@@ -154,7 +155,7 @@ async def decide(policy: OnExpired, error: EventsExpired) -> str:
         if isinstance(answer, Awaitable):
             answer = await answer
     except Exception as raised:
-        error.add_note(f"on_expired raised {type(raised).__name__}: {raised}")
+        error.add_note(f"on_expired raised {type(raised).__name__}: {text_of(raised)}")
         raise error from raised
     if answer not in (None, REPORT, FAIL):
         error.add_note(f"on_expired must return None, {REPORT!r} or {FAIL!r} (got {answer!r})")

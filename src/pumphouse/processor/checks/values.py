@@ -131,10 +131,24 @@ def check_position(name: str, value: object) -> None:
         )
 
 
+def check_partitions(name: str, value: object, partitions: Collection[str], hub: str) -> None:
+    """The partitions of a mapping exist. A function may be called with any."""
+    unknown = sorted(set(value) - set(partitions)) if isinstance(value, Mapping) else []
+    if unknown:
+        raise OptionError(
+            f"{name} has the partition {unknown[0]!r}, and hub {hub} has "
+            f"{', '.join(sorted(partitions, key=lambda text: (len(text), text)))}"
+        )
+
+
 def check_positions(name: str, value: object) -> None:
     """A mapping of partitions to positions, or a function that returns one."""
     if isinstance(value, Mapping):
         for partition, position in value.items():
+            if not isinstance(partition, str):
+                raise OptionError(
+                    f"{name} has the partition {partition!r}: partitions are texts, such as '0'"
+                )
             check_position(f"{name}[{partition!r}]", position)
     elif not callable(value):
         raise OptionError(f"{name} must be a function or a mapping of positions (got {value!r})")

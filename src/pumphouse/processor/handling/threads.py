@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
+from pumphouse.processor.handling.raised import as_failure
 from pumphouse.processor.reporting import Reporter
 
 
@@ -200,8 +201,8 @@ class CallbackThreads:
         """Call one callback; its exceptions are logged and do not prevent other calls."""
         try:
             await call_user_code(self._threads[lane], callback, *args)
-        except Exception as error:
-            self._reporter.callback_failed(lane, error)
+        except BaseException as raised:
+            self._reporter.callback_failed(lane, as_failure(raised))
 
     def close(self) -> None:
         for thread in self._threads.values():
