@@ -56,6 +56,14 @@ def test_a_failure_is_named_and_the_others_run_to_their_end(
     assert (root / "main").exists()
 
 
+def test_the_commands_can_be_interrupted(beside: Path) -> None:
+    """A shell starts the processes of `&` with SIGINT ignored; a program under test keeps that."""
+    program = beside.parents[1] / "interrupted"
+    program.write_text("#!/bin/sh\nkill -INT $$\n")
+    program.chmod(0o755)
+    assert run(beside, "./interrupted", "--", "true").returncode == 1
+
+
 def test_an_interrupt_ends_the_commands_too(beside: Path) -> None:
     """As Ctrl-C does: the main command gets the signal too."""
     main = "echo $PPID; read line"
