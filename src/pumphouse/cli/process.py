@@ -385,9 +385,7 @@ def counted(handler: Any, reporter: ProcessReporter) -> Any:
         return None
 
     async def handle(partition: Any, batch: list[Event]) -> None:
-        events = len(batch)
-        await handler(partition, batch)
-        reporter.count(events)
+        await finish_and_count(await handler(partition, batch), events=len(batch))
 
     return handle if is_async(handler) else handle_plain
 

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from enum import Enum
 from random import Random
+from typing import Any
 
 from pumphouse.errors import (
     AuthError,
@@ -190,7 +191,8 @@ class Handling:
     async def _call(self, partition: PartitionClient, batch: list[Event]) -> None:
         batch = list(batch)  # the handler may change its list
         if self._threads is None:
-            await self._handler(partition, batch)  # type: ignore[misc]  # it is a coroutine function
+            result: Any = self._handler(partition, batch)
+            await finish(await result)
         else:
             call = ThreadCall(self._handler, partition, batch, timer=partition)
             await finish(await in_thread(self._threads, call))

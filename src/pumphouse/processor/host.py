@@ -369,7 +369,7 @@ class EventProcessorHost:
     ) -> None:
         """Await a coroutine function; run a plain one in a thread."""
         if is_async(method):
-            await method(*args)
+            await finish(await method(*args))
             return
         assert self._threads is not None
         call = ThreadCall(method, *args, timer=context.partition)

@@ -127,6 +127,23 @@ async def test_a_future_of_another_thread_is_awaited() -> None:
     assert errors == ["b'a' in another thread"]
 
 
+@pytest.mark.parametrize("is_plain", [False, True], ids=["coroutine", "plain"])
+async def test_an_awaitable_that_a_handler_returns_is_awaited(is_plain: bool) -> None:
+    """As of a coroutine function without its `await`."""
+
+    async def save(events: list[Event]) -> None:
+        raise ValueError("saved")
+
+    def plain(partition: PartitionClient, events: list[Event]) -> Any:
+        return save(events)
+
+    async def coroutine(partition: PartitionClient, events: list[Event]) -> Any:
+        return save(events)
+
+    errors, _ = await failures(plain if is_plain else coroutine)
+    assert errors == ["saved"]
+
+
 async def failures(handler: Any) -> tuple[list[str], Checkpoint | None]:
     """Why the handler has failed on one event, and the checkpoint after that."""
     causes: list[str] = []

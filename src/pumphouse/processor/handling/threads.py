@@ -161,13 +161,15 @@ async def call_user_code(
 ) -> None:
     """Await a coroutine function; run a plain one in a thread, and await what it returns."""
     if is_async(function):
-        await function(*args)
+        await finish(await function(*args))
         return
     await finish(await in_thread(threads, ThreadCall(function, *args, timer=timer)))
 
 
 async def finish(result: object) -> None:
-    """Wait for what a plain function has returned: an awaitable, or a future of another thread.
+    """Wait for what user code has returned: an awaitable, or a future of another thread.
+
+    A coroutine function returns an awaitable if it lacks an `await`.
 
     A generator is an error: its body has not run, so its events would count as handled.
     """
