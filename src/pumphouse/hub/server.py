@@ -224,8 +224,9 @@ class HubServer:
         self._tick_now.set()
 
     def tick(self) -> None:
-        """Do the periodic work of all connections."""
+        """Do the periodic work of all connections and of the storage."""
         now = self._all_ticked_at = self.loop.time()
+        self.namespace.storage.check()
         for connection in list(self.connections):
             connection.tick(now)
 
