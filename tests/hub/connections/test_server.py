@@ -348,8 +348,7 @@ class TestRetention:
             hub.namespace.expire()
             assert (partition.log.begin, partition.log.next_sequence) == (1, 2)
 
-    async def test_the_next_tick_expires(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The clock was advanced; otherwise retention would be applied after an hour."""
+    async def test_the_tick_follows_an_advance(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(server, "TICK_S", 0.02)
         monkeypatch.setattr(server, "RETENTION_EVERY_S", 3600.0)
         clock = MovableClock()
