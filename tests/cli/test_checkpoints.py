@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Ownership
 from tests.cli.conftest import good, objects, refused
 from tests.cli.orders_group import OrdersGroup, event_at
@@ -165,3 +167,57 @@ def test_the_export_is_json_lines(orders: OrdersGroup) -> None:
     done = orders.run("checkpoints", "export")
     result = json.loads(done.stdout)
     assert (result["partition"], result["sequence"]) == ("0", 3)
+
+
+# -- consumer groups that do not exist ------------------------------------------------------------
+
+WARNING = "WARNING: hub orders has no consumer group typo; it has $Default, archive\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("checkpoints", "list", "--group", "typo"), 0),
+        (("checkpoints", "reset", "--group", "typo", "--to", "latest", "--execute"), 0),
+        (("checkpoints", "export", "--group", "typo"), 0),
+        (("groups", "describe", "typo"), 3),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_an_unknown_group_is_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub, args: tuple[str, ...], code: int
+) -> None:
+    """The exit code is that of a group that exists and has no hosts."""
+    event_hub.create_group("orders", "archive")
+    orders.write(orders.checkpoint("0", 5))
+    done = orders.run(*args)
+    assert done.exit_code == code
+    assert done.stderr.startswith(WARNING)
+    known = orders.run(*("ARCHIVE" if arg == "typo" else arg for arg in args))
+    assert known.exit_code == code
+    assert "WARNING" not in known.stderr
+
+
+def test_an_import_into_an_unknown_group_is_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    event_hub.create_group("orders", "archive")
+    orders.write(orders.checkpoint("0", 5))
+    file = str(tmp_path / "saved.jsonl")
+    assert orders.run("checkpoints", "export", file).exit_code == 0
+    done = orders.run("checkpoints", "import", file, "--group", "typo", "--execute")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(WARNING)
+    assert list(orders.stored("typo")) == ["0"]
+
+
+def test_groups_that_cannot_be_listed_are_not_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub
+) -> None:
+    event_hub.create_rule("reader", [Claim.LISTEN], "orders")
+    orders.write(orders.checkpoint("0", 5))
+    connection = event_hub.connection_string("orders", "reader")
+    store = ("--store", str(orders.path))
+    done = orders.call("checkpoints", "list", "--group", "typo", *store, connection=connection)
+    assert done.exit_code == 0
+    assert "WARNING" not in done.stderr

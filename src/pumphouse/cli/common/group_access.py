@@ -12,16 +12,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pumphouse.cli.common import console
 from pumphouse.cli.common.options import ca_file, need_connection
 from pumphouse.client.base import HubClient, PartitionProperties, RetryOptions
 from pumphouse.client.factory import open_client
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, PumphouseError
 from pumphouse.leases.model import Checkpoint, Group, Listing
 from pumphouse.leases.store import CheckpointStore
 from pumphouse.leases.store_url import open_store
 
 T = TypeVar("T")
 REQUESTS_AT_ONCE = 16  # concurrent requests for partition properties
+NAMES_MAX = 10  # consumer groups that a warning names
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,35 @@ def with_group(
     group: str,
     store: str,
     work: Callable[[GroupAccess], Awaitable[T]],
+    *,
+    warn: bool = True,
 ) -> T:
-    """Open hub and store, run `work`, close both; returns the result of `work`."""
+    """Open hub and store, run `work`, close both; returns the result of `work`.
+
+    A group that the hub does not have is only a warning: checkpoints may be written before it is
+    created, or kept after it was deleted. Without `warn`, `work` checks this.
+    """
     string = need_connection(connection)
 
     async def run() -> T:
         async with open_group(string, hub, group, store) as access:
+            if warn:
+                await warn_if_unknown(access)
             return await work(access)
 
     return asyncio.run(run())
+
+
+async def warn_if_unknown(access: GroupAccess) -> None:
+    """Warn if the hub has no such group. Without a right to list the groups there is no warning."""
+    try:
+        groups = await (await access.client.management()).groups(access.group.hub)
+    except PumphouseError:
+        return
+    name = access.group.name
+    if name.lower() not in (group.lower() for group in groups):
+        shown = ", ".join(sorted(groups)[:NAMES_MAX])
+        more = ", …" if len(groups) > NAMES_MAX else ""
+        console.message(
+            f"WARNING: hub {access.group.hub} has no consumer group {name}; it has {shown}{more}"
+        )
