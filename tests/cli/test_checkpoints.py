@@ -24,9 +24,43 @@ def test_list_shows_checkpoints(orders: OrdersGroup) -> None:
 
 
 def test_list_of_an_empty_store(orders: OrdersGroup) -> None:
+    orders.write()
     done = orders.run("checkpoints", "list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "has no checkpoints in this store" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("checkpoints", "list"),
+        ("checkpoints", "export", "saved.jsonl"),
+        ("groups", "describe", "$Default"),
+        ("groups", "describe", "$Default", "--watch"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["typo.db", "typo/leases.db", "a file/leases.db"])
+def test_a_command_that_reads_creates_no_store(
+    orders: OrdersGroup,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").touch()
+    before = set(tmp_path.iterdir())
+    orders.path = tmp_path / name
+    error = refused(orders.run(*args))
+    assert error.startswith(f"no store at {tmp_path / name}: check --store")
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_command_that_writes_creates_its_store(orders: OrdersGroup) -> None:
+    assert not orders.path.exists()
+    assert orders.run("checkpoints", "reset", "--to", "latest", "--execute").exit_code == 0
+    assert [row.sequence for row in orders.stored().values()] == [9, 9]
 
 
 def test_an_export_can_be_imported(orders: OrdersGroup, tmp_path: Path) -> None:
