@@ -31,6 +31,16 @@ def test_type_checkers_see_the_same_names() -> None:
     assert imported_for_type_checkers() == pumphouse._MODULE_OF_NAME
 
 
+def test_all_is_a_literal_with_the_same_names() -> None:
+    """With an expression, `from pumphouse import *` gives type checkers no names."""
+    assigned = [
+        node.value
+        for node in ast.parse(SOURCE).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert [ast.literal_eval(value) for value in assigned] == [sorted(pumphouse._MODULE_OF_NAME)]
+
+
 @pytest.mark.parametrize("name", pumphouse.__all__)
 def test_a_public_name_can_be_imported(name: str) -> None:
     value = getattr(pumphouse, name)

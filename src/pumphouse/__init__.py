@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumphouse import _renamed
 
 if TYPE_CHECKING:
-    # For type checkers, which do not read the table below. A test compares the two.
+    # For type checkers, which do not read the table below. A test compares them.
     # isort: off
     from pumphouse.client.base import (
         HubClient as HubClient,
@@ -168,7 +168,27 @@ _NAMES_OF_MODULE = {
 _MODULE_OF_NAME = {
     name: module for module, names in _NAMES_OF_MODULE.items() for name in names.split()
 }
-__all__ = sorted(_MODULE_OF_NAME)
+# A literal, because type checkers cannot evaluate an expression. A test compares it with the table.
+# fmt: off
+__all__ = [  # noqa: RUF022 - sorted as `sorted` does
+    "AccessOptions", "AccessRule", "AmqpError", "AuthError", "BlobLeaseStore", "BlobStore",
+    "BulkClient", "CheckpointPolicy", "CheckpointRefused", "CheckpointStore", "Claim", "Clock",
+    "CloseReason", "Concurrency", "ConfigOptions", "ConnectionFailed", "DataDirectoryError",
+    "DeadLetterFile", "DeadLetterHub", "EARLIEST", "EmbeddedHub", "Event", "EventProcessor",
+    "EventProcessorHost", "EventProcessorOptions", "EventTooLarge", "EventsExpired", "EventsGone",
+    "ExceptionReceived", "Faults", "FixedPartitionOptions", "FixedPartitionProcessor",
+    "HandlerStuck", "HubClient", "HubExists", "HubNotFound", "HubProperties", "HubRecreated",
+    "HubUntrusted", "LATEST", "LeaseLost", "LimitOptions", "ListenerOptions", "MemoryStore",
+    "MovableClock", "OptionError", "OwnershipLost", "PartitionClient", "PartitionContext",
+    "PartitionEnd", "PartitionManagerOptions", "PartitionProperties", "PermanentFailure",
+    "PoisonEvent", "PoisonPolicy", "PortTaken", "Position", "PostgresStore", "Processor",
+    "ProcessorGroup", "ProcessorOptions", "PumphouseError", "QuotaExceeded", "RELAXED",
+    "RangeOptions", "RangeTimeout", "Reader", "ReaderEvicted", "ReaderOptions", "RedisStore",
+    "Retention", "RetryOptions", "Sender", "ServerOptions", "SqliteStore", "StorageOptions",
+    "StoreError", "StoreMisused", "StoreUnavailable", "TokenIssuer", "health_checks", "open_client",
+    "open_store", "read_range",
+]
+# fmt: on
 
 _renamed.install()
 

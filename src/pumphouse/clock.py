@@ -80,7 +80,12 @@ class MovableClock:
 
 def machine_now(clock: Clock) -> float:
     """The wall time without the offset of a MovableClock: the time that clients have."""
-    return clock.now() - (clock.ahead_s if isinstance(clock, MovableClock) else 0.0)
+    return clock.now() - ahead_s(clock)
+
+
+def ahead_s(clock: Clock) -> float:
+    """How far a clock is ahead of the machine's: 0 unless it is a MovableClock."""
+    return clock.ahead_s if isinstance(clock, MovableClock) else 0.0
 
 
 def now_ms(clock: Clock) -> int:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pumphouse.hub.access.auth import Claim
+from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.leases.model import Ownership
 from tests.cli.conftest import good, objects, refused
 from tests.cli.orders_group import OrdersGroup, event_at
@@ -22,9 +24,43 @@ def test_list_shows_checkpoints(orders: OrdersGroup) -> None:
 
 
 def test_list_of_an_empty_store(orders: OrdersGroup) -> None:
+    orders.write()
     done = orders.run("checkpoints", "list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "has no checkpoints in this store" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("checkpoints", "list"),
+        ("checkpoints", "export", "saved.jsonl"),
+        ("groups", "describe", "$Default"),
+        ("groups", "describe", "$Default", "--watch"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["typo.db", "typo/leases.db", "a file/leases.db"])
+def test_a_command_that_reads_creates_no_store(
+    orders: OrdersGroup,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    args: tuple[str, ...],
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a file").touch()
+    before = set(tmp_path.iterdir())
+    orders.path = tmp_path / name
+    error = refused(orders.run(*args))
+    assert error.startswith(f"no store at {tmp_path / name}: check --store")
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_command_that_writes_creates_its_store(orders: OrdersGroup) -> None:
+    assert not orders.path.exists()
+    assert orders.run("checkpoints", "reset", "--to", "latest", "--execute").exit_code == 0
+    assert [row.sequence for row in orders.stored().values()] == [9, 9]
 
 
 def test_an_export_can_be_imported(orders: OrdersGroup, tmp_path: Path) -> None:
@@ -165,3 +201,57 @@ def test_the_export_is_json_lines(orders: OrdersGroup) -> None:
     done = orders.run("checkpoints", "export")
     result = json.loads(done.stdout)
     assert (result["partition"], result["sequence"]) == ("0", 3)
+
+
+# -- consumer groups that do not exist ------------------------------------------------------------
+
+WARNING = "WARNING: hub orders has no consumer group typo; it has $Default, archive\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("checkpoints", "list", "--group", "typo"), 0),
+        (("checkpoints", "reset", "--group", "typo", "--to", "latest", "--execute"), 0),
+        (("checkpoints", "export", "--group", "typo"), 0),
+        (("groups", "describe", "typo"), 3),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_an_unknown_group_is_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub, args: tuple[str, ...], code: int
+) -> None:
+    """The exit code is that of a group that exists and has no hosts."""
+    event_hub.create_group("orders", "archive")
+    orders.write(orders.checkpoint("0", 5))
+    done = orders.run(*args)
+    assert done.exit_code == code
+    assert done.stderr.startswith(WARNING)
+    known = orders.run(*("ARCHIVE" if arg == "typo" else arg for arg in args))
+    assert known.exit_code == code
+    assert "WARNING" not in known.stderr
+
+
+def test_an_import_into_an_unknown_group_is_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub, tmp_path: Path
+) -> None:
+    event_hub.create_group("orders", "archive")
+    orders.write(orders.checkpoint("0", 5))
+    file = str(tmp_path / "saved.jsonl")
+    assert orders.run("checkpoints", "export", file).exit_code == 0
+    done = orders.run("checkpoints", "import", file, "--group", "typo", "--execute")
+    assert done.exit_code == 0
+    assert done.stderr.startswith(WARNING)
+    assert list(orders.stored("typo")) == ["0"]
+
+
+def test_groups_that_cannot_be_listed_are_not_reported(
+    orders: OrdersGroup, event_hub: EmbeddedHub
+) -> None:
+    event_hub.create_rule("reader", [Claim.LISTEN], "orders")
+    orders.write(orders.checkpoint("0", 5))
+    connection = event_hub.connection_string("orders", "reader")
+    store = ("--store", str(orders.path))
+    done = orders.call("checkpoints", "list", "--group", "typo", *store, connection=connection)
+    assert done.exit_code == 0
+    assert "WARNING" not in done.stderr

@@ -6,7 +6,6 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from pumphouse.cli.common.group_access import GroupAccess
@@ -94,6 +93,7 @@ async def test_a_checkpoint_that_moves_meanwhile_is_not_ahead_of_its_partition()
 
 
 def test_describe_of_an_unused_group(orders: OrdersGroup) -> None:
+    orders.write()
     done = orders.run("groups", "describe", "$Default")
     assert done.exit_code == 3
     assert "unowned" in done.stdout
@@ -105,6 +105,7 @@ def test_the_old_keys_state_and_verdict_stay_for_one_version(orders: OrdersGroup
         (result,) = objects(orders.run("groups", "describe", "$Default", "-o", "json").stdout)
         return result
 
+    orders.write()
     unowned = described()
     assert (unowned["status"], unowned["state"]) == ("unowned", "nobody")
     orders.write(Ownership("0", "anna", 4), orders.checkpoint("0", 9))
@@ -133,6 +134,6 @@ def test_watch_shows_changes_until_ctrl_c(
     assert watching.end(signal.SIGINT) == (130, "\n")
 
 
-def test_an_unknown_hub_is_reported(call: Call, tmp_path: Path) -> None:
-    store = ("--store", str(tmp_path / "leases.db"))
+def test_an_unknown_hub_is_reported(call: Call) -> None:
+    store = ("--store", "memory:")
     assert "nowhere" in refused(call("groups", "describe", "g", "--hub", "nowhere", *store))

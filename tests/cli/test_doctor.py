@@ -10,17 +10,29 @@ from azure.storage.blob import BlobServiceClient
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.azurite.server import Azurite
 from tests.cli.conftest import Call, objects
+from tests.cli.orders_group import OrdersGroup
 
 
-def test_all_checks_succeed(call: Call, tmp_path: Path) -> None:
-    done = call("doctor", "--hub", "orders", "--store", str(tmp_path / "leases.db"))
+def test_all_checks_succeed(orders: OrdersGroup) -> None:
+    orders.write()
+    done = orders.run("doctor")
     assert done.exit_code == 0, done.stdout
     assert "ok    hub orders at " in done.stdout
     assert "2 partitions" in done.stdout
     assert "ok    consumer group $Default exists" in done.stdout
     assert "ok    checkpoint store responds in" in done.stdout
-    again = call("doctor", "--hub", "orders", "--store", str(tmp_path / "leases.db"))
+    assert "0 of 2 partitions owned by 0 hosts" in done.stdout
+    again = orders.run("doctor")
     assert again.exit_code == 0, again.stdout
+
+
+def test_a_store_that_does_not_exist_is_reported(orders: OrdersGroup) -> None:
+    """It is not a failure: the first host creates the store. The command does not."""
+    done = orders.run("doctor")
+    assert done.exit_code == 0, done.stdout
+    assert f"warn  no store at {orders.path}. Fix: check --store" in done.stdout
+    assert "partitions owned" not in done.stdout
+    assert not orders.path.exists()
 
 
 def test_a_missing_group_is_reported(call: Call, tmp_path: Path) -> None:

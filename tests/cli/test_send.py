@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pumphouse.cli.send import RateLimiter, sample_bodies
+from pumphouse.hub.access.auth import Claim
 from pumphouse.hub.embedded import EmbeddedHub
 from tests.cli.conftest import Call, Program, good, objects, refused
 
@@ -74,6 +76,41 @@ def test_a_key_selects_one_partition_and_no_key_all(call: Call) -> None:
     good(call("send", "orders", "--count", "400"))
     events = objects(good(call("tail", "orders", "-n", "400", "-o", "json")))
     assert {event["partition"] for event in events} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("number", "args"),
+    [
+        (8, ("a", "b", "c", "d", "e", "f", "g", "h")),
+        (50, ("x", "--count", "50")),
+        (21, ()),
+        (5000, ()),
+        (2400, ("--count", "2400")),
+    ],
+)
+def test_events_are_spread_over_all_partitions(
+    call: Call, event_hub: EmbeddedHub, number: int, args: tuple[str, ...]
+) -> None:
+    """Each gets the same share; lines keep their order."""
+    event_hub.create_hub("wide", 4)
+    lines = None if args else "".join(f"{line}\n" for line in range(number))
+    good(call("send", "wide", *args, input=lines))
+    events = objects(good(call("tail", "wide", "--from", "earliest", "-o", "json")))
+    counts = Counter(event["partition"] for event in events)
+    assert counts.total() == number
+    assert len(counts) == 4
+    assert max(counts.values()) - min(counts.values()) <= 1
+    for partition in counts if not args else ():
+        sent = [int(event["body"]) for event in events if event["partition"] == partition]
+        assert sent == sorted(sent)
+
+
+def test_a_key_that_may_only_send_can_spread_events(call: Call, event_hub: EmbeddedHub) -> None:
+    event_hub.create_rule("device", [Claim.SEND], "orders")
+    connection = event_hub.connection_string("orders", "device")
+    good(call("send", "orders", "--count", "10", connection=connection))
+    events = objects(good(call("tail", "orders", "--from", "earliest", "-o", "json")))
+    assert Counter(event["partition"] for event in events) == {"0": 5, "1": 5}
 
 
 def test_properties(call: Call) -> None:

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from pumphouse.cli import main
-from pumphouse.cli.up import checking_hub, choose_key, serve
+from pumphouse.cli.up import checking_hub, choose_key, serve, warn_of_literal
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.hub.embedded import EmbeddedHub
 from pumphouse.telemetry.health import CHECKS, READY
@@ -234,6 +234,56 @@ def test_the_connection_string_of_a_wildcard_address_has_localhost(program: Star
         == f"localhost:{ready['port']}"
     )
     assert "eh" in listed(ready["namespace_connection_string"])
+
+
+@pytest.mark.parametrize(
+    ("host", "resolved", "name"),
+    [
+        ("::1", "::1", "localhost"),
+        ("0:0::1", "::1", "localhost"),
+        ("::1", None, "a host name that resolves to it"),
+        ("fe80::1", "::1", "a host name that resolves to it"),
+    ],
+)
+def test_an_ipv6_address_is_reported(
+    host: str,
+    resolved: str | None,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Official clients cannot parse one in a connection string."""
+
+    def getaddrinfo(*args: object) -> list[object]:
+        if resolved is None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (resolved, 0, 0, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    warn_of_literal(host)
+    printed = capsys.readouterr()
+    assert printed.err == (
+        f"WARNING: official clients cannot connect to an IPv6 address such as [{host}]: "
+        f"replace [{host}] in the connection string by {name}\n"
+    )
+    assert printed.out == ""
+
+
+def test_up_with_an_ipv6_address_prints_the_warning_and_the_json_line(program: Start) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 address ::1")
+    up = program("up", "--port", "0", "--host", "::1", "-o", "json", "eh")
+    assert "sb://[::1]:" in json.loads(up.line())["connection_strings"]["eh"]
+    code, text = up.end(signal.SIGTERM)
+    assert (code, text.splitlines()[0][:25]) == (0, "WARNING: official clients")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::", "0.0.0.0"])
+def test_other_addresses_are_not_reported(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    warn_of_literal(host)
+    assert capsys.readouterr().err == ""
 
 
 def test_connections_have_limits(program: Start) -> None:

@@ -73,7 +73,7 @@ def list_checkpoints(
     async def work(access: GroupAccess) -> list[Checkpoint]:
         return in_order(await access.checkpoints())
 
-    rows = with_group(connection, hub, group, store, work)
+    rows = with_group(connection, hub, group, store, work, reads=True)
     if output == "json":
         for checkpoint in rows:
             console.print_json(as_json(checkpoint))
@@ -147,7 +147,7 @@ def export(file: str, hub: str | None, group: str, connection: str | None, store
     async def work(access: GroupAccess) -> list[Checkpoint]:
         return in_order(await access.checkpoints())
 
-    rows = with_group(connection, hub, group, store, work)
+    rows = with_group(connection, hub, group, store, work, reads=True)
     console.write_result(file, "".join(json.dumps(as_json(row)) + "\n" for row in rows))
     console.message(f"wrote {console.plural(len(rows), 'checkpoint')}")
 

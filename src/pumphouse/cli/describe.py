@@ -81,9 +81,9 @@ def describe(
         return await watch_group(access, lease_s, every, show, clear=output == "text")
 
     if watch:
-        with_group(connection, hub, group, store, keep_watching)
+        with_group(connection, hub, group, store, keep_watching, reads=True)
         return
-    current = with_group(connection, hub, group, store, take_one)
+    current = with_group(connection, hub, group, store, take_one, reads=True)
     show(current)
     if any(line.bad for line in current.lines):
         raise SystemExit(console.UNHEALTHY)

@@ -1,7 +1,7 @@
 """`pumphouse doctor`: checks the machine, the hub, the consumer group, the store, the partitions.
 
-Each check gives one finding: ok, warn (an optional feature is missing) or fail, with the remedy. A
-failed check skips only the checks that depend on it.
+Each check gives one finding: ok, warn (an optional feature is missing, or no host has used the
+store yet) or fail, with the remedy. A failed check skips only the checks that depend on it.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ def show(finding: Finding, output: str) -> None:
 def findings(
     hub: str | None, group: str, connection: str | None, store: str, lease_s: float
 ) -> Iterator[Finding]:
+    from pumphouse.cli.common.group_access import missing_file
+
     yield from check_machine()
     with asyncio.Runner() as runner:
         failed = False
@@ -117,7 +119,7 @@ def findings(
             for finding in in_turn(runner, checks):
                 failed = failed or finding.level == FAIL
                 yield finding
-        if connection and not failed:
+        if connection and not failed and missing_file(store) is None:
             yield from in_turn(runner, check_partitions(connection, hub, group, store, lease_s))
 
 
@@ -211,8 +213,12 @@ async def check_group(client: HubClient, group: str, partition: str) -> Finding:
 
 
 async def check_store(url: str, group: str) -> AsyncIterator[Finding]:
+    from pumphouse.cli.common.group_access import CHECK_STORE, missing_file
     from pumphouse.leases.store_url import open_store, parse_store_url
 
+    if (file := missing_file(url)) is not None:
+        yield Finding(WARN, f"no store at {file}", CHECK_STORE)
+        return
     is_legacy = parse_store_url(url).kind == "bloblease"
     try:
         async with open_store(url) as store:

@@ -62,7 +62,7 @@ def resume(
         requested = await request(access, lease_s, partitions)
         return requested, await wait_for_owners(access, requested, lease_s)
 
-    requested, late = with_group(connection, hub, group, store, work)
+    requested, late = with_group(connection, hub, group, store, work, warn=False)
     if not requested:
         console.message(f"no partition of consumer group {group} is stopped")
     for partition, owner in requested.items():

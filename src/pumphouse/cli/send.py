@@ -24,7 +24,7 @@ from pumphouse.cli.common.options import (
     verbose_option,
 )
 from pumphouse.clock import Clock, SystemClock
-from pumphouse.errors import EventTooLarge, PumphouseError
+from pumphouse.errors import AuthError, EventTooLarge, PumphouseError
 from pumphouse.events import Event
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1000  # events passed to the sender at once, without --rate
 CHUNKS_PER_S = 20  # with --rate: a steady flow at low cost
-SPREAD = 100  # events per batch without key and partition: small, so that all partitions get some
+SINGLE = 100  # up to so many events without key and partition are sent one by one
+BATCH_MIN = 10  # events of a batch otherwise: with more than 100 partitions, a chunk skips some
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,15 @@ class SendPlan:
         return CHUNK if self.rate is None else max(1, int(self.rate / CHUNKS_PER_S))
 
     @property
-    def batch_events_max(self) -> int:
-        return SPREAD if self.key is None and self.partition is None else CHUNK
+    def is_spread(self) -> bool:
+        """Whether the hub chooses the partitions: a batch goes to the next one in turn."""
+        return self.key is None and self.partition is None
+
+    def batch_events_max(self, events: int, partitions: int) -> int:
+        """The size of a batch of a chunk, so that every partition gets the same share."""
+        if not self.is_spread:
+            return CHUNK
+        return 1 if events <= SINGLE else max(BATCH_MIN, events // partitions)
 
     @property
     def total(self) -> int | None:
@@ -147,7 +155,9 @@ async def send_all(client: HubClient, plan: SendPlan, advance: Callable[[int], N
     """Send all events of a plan; returns the number of accepted events."""
     sender = await client.sender(plan.partition)
     try:
-        await send_chunks(sender, plan, RateLimiter(plan.rate, SystemClock()), advance)
+        partitions = await count_partitions(client) if plan.is_spread else 1
+        limiter = RateLimiter(plan.rate, SystemClock())
+        await send_chunks(sender, plan, partitions, limiter, advance)
     except PumphouseError as error:
         if isinstance(error, EventTooLarge) and not sender.accepted:
             # Exit status 1, not 2: the command line is valid.
@@ -159,15 +169,28 @@ async def send_all(client: HubClient, plan: SendPlan, advance: Callable[[int], N
     return sender.accepted
 
 
+async def count_partitions(client: HubClient) -> int:
+    """The number of partitions; 1 if the key gives no right to ask for it."""
+    try:
+        return len((await client.properties()).partitions)
+    except AuthError:
+        return 1
+
+
 async def send_chunks(
-    sender: Sender, plan: SendPlan, limiter: RateLimiter, advance: Callable[[int], None]
+    sender: Sender,
+    plan: SendPlan,
+    partitions: int,
+    limiter: RateLimiter,
+    advance: Callable[[int], None],
 ) -> None:
     async with aclosing(bodies(plan)) as blocks:
         async for block in blocks:
             for chunk in chunks(block, plan.chunk_size):
                 await limiter.wait(sender.accepted)
                 events = map(plan.event, chunk)
-                advance(await sender.send(events, batch_events_max=plan.batch_events_max))
+                size = plan.batch_events_max(len(chunk), partitions)
+                advance(await sender.send(events, batch_events_max=size))
 
 
 class RateLimiter:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -222,6 +224,7 @@ def up(
     with checking_hub(listens), serving_metrics(metrics_port, metrics_host) as metrics:
 
         def ready(hub: EmbeddedHub) -> None:
+            warn_of_literal(host)
             (announce_json if output == "json" else announce)(hub, metrics)
 
         asyncio.run(serve(hub, ready, listens))
@@ -275,6 +278,28 @@ def stop_on_signal() -> Iterator[asyncio.Event]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+def warn_of_literal(host: str) -> None:
+    """Warn of an IPv6 address: the official clients cannot parse it in a connection string."""
+    from pumphouse.hub.listeners.tls import ANY_ADDRESS
+
+    if ":" not in host or host in ANY_ADDRESS:
+        return
+    name = "localhost" if is_localhost(host) else "a host name that resolves to it"
+    console.message(
+        f"WARNING: official clients cannot connect to an IPv6 address such as [{host}]: "
+        f"replace [{host}] in the connection string by {name}"
+    )
+
+
+def is_localhost(host: str) -> bool:
+    """Whether the name localhost resolves to this IPv6 address."""
+    try:
+        found = socket.getaddrinfo("localhost", None, socket.AF_INET6, socket.SOCK_STREAM)
+        return any(ip_address(info[4][0]) == ip_address(host) for info in found)
+    except (OSError, ValueError):
+        return False
 
 
 def announce(hub: EmbeddedHub, metrics: TelemetryServer | None) -> None:

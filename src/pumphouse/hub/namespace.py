@@ -384,6 +384,9 @@ class Namespace:
             if failure is None:
                 partition.wake()
 
+        if self.storage.failure is not None:
+            committed(self.storage.failure)
+            return
         self._nonempty.add(partition)
         partition.log.publish(batch, self.enqueued_ms(), publisher, done)
 
@@ -398,7 +401,9 @@ class Namespace:
         return now
 
     def expire(self) -> None:
-        """Apply retention to every partition that holds events."""
+        """Apply retention to every partition that holds events, unless the storage has failed."""
+        if self.storage.failure is not None:
+            return
         now = now_ms(self.clock)
         for partition in list(self._nonempty):
             partition.log.expire(now)

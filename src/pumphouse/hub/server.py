@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 
 from pumphouse.amqp.performatives import Open
+from pumphouse.clock import ahead_s
 from pumphouse.errors import PortTaken
 from pumphouse.hub.connection import HubConnection
 from pumphouse.hub.limits.admission import ADDRESS, DESCRIPTORS, PROCESS, Admission, Slot
@@ -50,6 +51,8 @@ class HubServer:
         self.throttle = LogThrottle(LINES_PER_MINUTE, 60.0)
         self._tick_now = asyncio.Event()
         self._all_ticked_at = float("-inf")
+        self._retention_at = float("-inf")
+        self._retention_ahead_s = 0.0
         # Connections that need heartbeats more often than the usual tick.
         self.hasty: set[HubConnection] = set()
         self._empty: asyncio.Event | None = None  # while stopping: set if no connection is left
@@ -190,7 +193,6 @@ class HubServer:
     # -- periodic work ----------------------------------------------------------------------------
 
     async def tick_forever(self) -> None:
-        retention_at = 0.0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.tick_s()):
@@ -198,14 +200,19 @@ class HubServer:
             self._tick_now.clear()
             try:
                 self.tick_due()
-                if (now := self.loop.time()) >= retention_at:
-                    retention_at = now + RETENTION_EVERY_S
-                    self.namespace.expire()
+                self.expire_due()
             except Exception as failure:
                 # For example a failing disk. The connections still need heartbeats: continue.
                 self.log_tick_failure(failure)
             else:
                 self.log_tick_success()
+
+    def expire_due(self) -> None:
+        """Apply retention every RETENTION_EVERY_S, and when a MovableClock was advanced."""
+        now, ahead = self.loop.time(), ahead_s(self.namespace.clock)
+        if now >= self._retention_at or ahead != self._retention_ahead_s:
+            self._retention_at, self._retention_ahead_s = now + RETENTION_EVERY_S, ahead
+            self.namespace.expire()
 
     def log_tick_failure(self, failure: Exception) -> None:
         count = self._failures.failed("tick", failure)
@@ -224,8 +231,9 @@ class HubServer:
         self._tick_now.set()
 
     def tick(self) -> None:
-        """Do the periodic work of all connections."""
+        """Do the periodic work of all connections and of the storage."""
         now = self._all_ticked_at = self.loop.time()
+        self.namespace.storage.check()
         for connection in list(self.connections):
             connection.tick(now)
 

@@ -12,6 +12,8 @@ from tests.cli.conftest import PUMPHOUSE, Call, refused
 
 COMMANDS = ["--help", "homes kinds", "hubs --help"]
 
+STORE = ("--store", "memory:")
+
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
     """In a shell, which redirects the output."""
@@ -51,12 +53,12 @@ def test_an_export_that_cannot_be_written_keeps_the_old_one(call: Call, tmp_path
     file = folder / "checkpoints.jsonl"
     file.write_text("the old export\n")
     (folder / ".checkpoints.jsonl").mkdir()  # where the new one would be written
-    message = refused(call("checkpoints", "export", str(file), "--hub", "orders"))
+    message = refused(call("checkpoints", "export", str(file), "--hub", "orders", *STORE))
     assert message.startswith(f"{file} cannot be written: ")
     assert file.read_text() == "the old export\n"
 
 
 def test_an_export_can_be_written_to_a_device(call: Call) -> None:
-    done = call("checkpoints", "export", os.devnull, "--hub", "orders")
+    done = call("checkpoints", "export", os.devnull, "--hub", "orders", *STORE)
     assert done.exit_code == 0
     assert Path(os.devnull).is_char_device()

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from pumphouse.cli import main
 from pumphouse.cli.demo import stages
-from pumphouse.cli.demo.command import check_hubs
+from pumphouse.cli.demo.command import check_hubs, hosts_text
 from pumphouse.cli.demo.gauges import read_stages
 from pumphouse.errors import PumphouseError
 from pumphouse.homes.schema import HUBS
@@ -62,6 +62,12 @@ def processes_with(mark: str) -> list[str]:
         except OSError:
             continue
     return specs
+
+
+def test_a_demo_without_hosts_reports_that_no_processors_run() -> None:
+    assert hosts_text(0) == "none run (--hosts 0); the page can add hosts"
+    assert hosts_text(1) == "1 host of each processor API, one consumer group per API"
+    assert hosts_text(2) == "2 hosts of each processor API, one consumer group per API"
 
 
 @pytest.mark.timeout(900)

@@ -13,6 +13,7 @@ from pumphouse.amqp.connection import Login
 from pumphouse.amqp.frames import AMQP_HEADER, SASL_HEADER, encode_frame
 from pumphouse.amqp.performatives import RECEIVER, Accepted, Open, Source
 from pumphouse.amqp.types import Symbol
+from pumphouse.clock import MovableClock
 from pumphouse.errors import LocalProtocolError
 from pumphouse.hub import server
 from pumphouse.hub.connection import HubConnection
@@ -346,6 +347,17 @@ class TestRetention:
             hub.namespace.publish(partition, batch_of([b"new"]), None, lambda failed: None)
             hub.namespace.expire()
             assert (partition.log.begin, partition.log.next_sequence) == (1, 2)
+
+    async def test_the_tick_follows_an_advance(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server, "TICK_S", 0.02)
+        monkeypatch.setattr(server, "RETENTION_EVERY_S", 3600.0)
+        clock = MovableClock()
+        async with EmbeddedHub({HUB: 1}, clock=clock, retention=Retention(seconds=60)) as hub:
+            partition = hub.namespace.hub(HUB).partitions[0]
+            for _ in range(2):
+                hub.namespace.publish(partition, batch_of([b"old"]), None, lambda failed: None)
+                clock.advance(61)
+                await eventually(lambda: partition.log.empty, "the event to expire")
 
 
 async def test_a_stop_closes_connections_within_its_time(

@@ -36,7 +36,7 @@ class SmallFile:
         self.on_write: Callable[[], object] = int
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
 
-    def open_for_writing(self) -> int:
+    def open_for_writing(self, verify: Callable[[], None] = lambda: None) -> int:
         self.on_write()
         return self._fd
 

@@ -122,10 +122,11 @@ async def sqlite(directory: Path) -> AsyncIterator[StoreBackend]:
     async def unresponsive() -> AsyncIterator[CheckpointStore]:
         """Its thread hangs, as with a hanging disk."""
         async with SqliteStore(path, deadline_s=60, clock=moment) as store:
-            assert store._thread is not None
+            assert store._opened is not None
+            thread = store._opened.thread
             store._deadline_s = 0.2
             mended = threading.Event()
-            hanging = asyncio.create_task(store._thread.run(lambda until: mended.wait(), 3600))
+            hanging = asyncio.create_task(thread.run(lambda until: mended.wait(), 3600))
             await asyncio.sleep(0)
             try:
                 yield store

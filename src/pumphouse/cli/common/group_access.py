@@ -10,18 +10,22 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
+from pumphouse.cli.common import console
 from pumphouse.cli.common.options import ca_file, need_connection
 from pumphouse.client.base import HubClient, PartitionProperties, RetryOptions
 from pumphouse.client.factory import open_client
-from pumphouse.errors import OptionError
+from pumphouse.errors import OptionError, PumphouseError, StoreError
 from pumphouse.leases.model import Checkpoint, Group, Listing
 from pumphouse.leases.store import CheckpointStore
-from pumphouse.leases.store_url import open_store
+from pumphouse.leases.store_url import open_store, parse_store_url
 
 T = TypeVar("T")
 REQUESTS_AT_ONCE = 16  # concurrent requests for partition properties
+CHECK_STORE = "check --store; the first host that uses a store creates its file"
+NAMES_MAX = 10  # consumer groups that a warning names
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,53 @@ def with_group(
     group: str,
     store: str,
     work: Callable[[GroupAccess], Awaitable[T]],
+    *,
+    reads: bool = False,
+    warn: bool = True,
 ) -> T:
-    """Open hub and store, run `work`, close both; returns the result of `work`."""
+    """Open hub and store, run `work`, close both; returns the result of `work`.
+
+    A group that the hub does not have is only a warning: checkpoints may be written before it is
+    created, or kept after it was deleted. Without `warn`, `work` checks this. If `work` only
+    `reads`, a store whose file does not exist is refused: opening it would create the file.
+    """
     string = need_connection(connection)
+    if reads and (file := missing_file(store)) is not None:
+        raise StoreError(f"no store at {file}: {CHECK_STORE}")
 
     async def run() -> T:
         async with open_group(string, hub, group, store) as access:
+            if warn:
+                await warn_if_unknown(access)
             return await work(access)
 
     return asyncio.run(run())
+
+
+def missing_file(store: str) -> Path | None:
+    """The file of a SQLite store if it does not exist."""
+    url = parse_store_url(store)
+    if url.kind != "sqlite":
+        return None
+    try:
+        Path(url.path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Path(url.path)
+    except OSError:
+        pass  # the store reports it
+    return None
+
+
+async def warn_if_unknown(access: GroupAccess) -> None:
+    """Warn if the hub has no such group. Without a right to list the groups there is no warning."""
+    try:
+        groups = await (await access.client.management()).groups(access.group.hub)
+    except PumphouseError:
+        return
+    name = access.group.name
+    if name.lower() not in (group.lower() for group in groups):
+        shown = ", ".join(sorted(groups)[:NAMES_MAX])
+        more = ", …" if len(groups) > NAMES_MAX else ""
+        console.message(
+            f"WARNING: hub {access.group.hub} has no consumer group {name}; it has {shown}{more}"
+        )

@@ -282,8 +282,14 @@ async def open_page(
         assert group.fleet is not None
         for _ in range(hosts):
             await group.fleet.add()
-    report(f"processors {plural(hosts, 'host')} of each processor API, one consumer group per API")
+    report(f"processors {hosts_text(hosts)}")
     return page
+
+
+def hosts_text(hosts: int) -> str:
+    if not hosts:
+        return "none run (--hosts 0); the page can add hosts"
+    return f"{plural(hosts, 'host')} of each processor API, one consumer group per API"
 
 
 def page_options(plan: DemoPlan, connection: str, settings: PageSettings) -> DashboardOptions:

@@ -19,7 +19,7 @@ from pumphouse.hub.annotations import Batch
 from pumphouse.hub.options import ALWAYS, QUEUE_BYTES_MAX, Retention
 from pumphouse.hub.routing import check_group_name
 from pumphouse.hub.storage.backlog import Backlog
-from pumphouse.hub.storage.data_directory import DELETED, DataDirectory
+from pumphouse.hub.storage.data_directory import DELETED, DataDirectory, DirectoryLost
 from pumphouse.hub.storage.disk_log import DiskLog
 from pumphouse.hub.storage.memory_log import MemoryLog
 from pumphouse.hub.storage.records import NamespaceRecord
@@ -29,6 +29,11 @@ from pumphouse.logs import line
 
 log = logging.getLogger("pumphouse.hub")
 
+PUT_BACK = "stop the hub, put the directory back or give its new path, then start the hub again"
+LOST = (
+    "The data directory of the hub was moved, deleted or replaced while the hub was running: "
+    "nothing of this batch was stored. Put the directory back, or restart the hub."
+)
 CHECK_DISK = "free some space, or check the disk; then repeat the change"
 
 Committed = Callable[[AmqpError | None], None]
@@ -66,6 +71,10 @@ class Storage(Protocol):
     """Stores the logs of a namespace, and its record: hubs, groups and rules."""
 
     backlog: Backlog  # of the writes of all logs
+    failure: AmqpError | None  # with which every send is refused
+
+    def check(self) -> None:
+        """Set or clear `failure`; called about once a second."""
 
     def new_hub_id(self) -> str: ...
 
@@ -90,6 +99,10 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.backlog = Backlog()  # nothing waits
+        self.failure: AmqpError | None = None
+
+    def check(self) -> None:
+        """Memory does not fail."""
 
     def new_hub_id(self) -> str:
         return ""
@@ -125,8 +138,29 @@ class DiskStorage:
     ) -> None:
         self.directory = DataDirectory(path)
         self.backlog = Backlog(queue_bytes_max)
-        self.writer = Writer(loop, sync, backlog=self.backlog)
+        verify = self.directory.verify
+        self.writer = Writer(loop, sync, backlog=self.backlog, verify=verify)
         self.opened = False  # whether a record has been stored
+        self.failure: AmqpError | None = None
+
+    def check(self) -> None:
+        """Refuse every send while the data directory is not at its path."""
+        path = self.directory.path
+        try:
+            self.directory.verify()
+        except DirectoryLost as lost:
+            if self.failure is None:
+                report = line(
+                    "data_directory_lost", directory=path, error=lost.strerror, todo=PUT_BACK
+                )
+                log.error("%s", report)
+                self.failure = AmqpError("amqp:internal-error", LOST)
+        except OSError:
+            pass  # the disk fails: writes report it
+        else:
+            if self.failure is not None:
+                log.info("%s", line("data_directory_back", directory=path))
+            self.failure = None
 
     def new_hub_id(self) -> str:
         return uuid.uuid4().hex

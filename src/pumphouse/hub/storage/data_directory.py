@@ -10,6 +10,7 @@ name therefore never uses the old files.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -37,12 +38,21 @@ log = logging.getLogger("pumphouse.hub")
 DELETED = ".deleted"  # suffix of a hub's directory while it is being deleted
 
 
+class DirectoryLost(OSError):
+    """The path does not lead to the directory that this process has locked."""
+
+    def __init__(self) -> None:
+        text = "the data directory was moved, deleted or replaced while the hub was running"
+        super().__init__(errno.ENOENT, text)
+
+
 class DataDirectory:
     """A data directory, locked until `close`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         try:
+            # Absolute, so that a later change of the working directory has no effect.
+            self.path = path.absolute()
             make_directory(path)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as failure:
@@ -66,6 +76,19 @@ class DataDirectory:
         with suppress(OSError):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def verify(self) -> None:
+        """DirectoryLost unless the path still leads to the directory that was opened.
+
+        It compares the lock file at the path with the one that this process holds. Callable from
+        every thread.
+        """
+        try:
+            present = os.stat(self.path / "lock")
+        except (FileNotFoundError, NotADirectoryError):
+            raise DirectoryLost from None
+        if not os.path.samestat(present, os.fstat(self._lock)):
+            raise DirectoryLost
 
     def close(self) -> None:
         """Release the lock. A second call must not close the descriptor again: it may be reused."""
@@ -119,6 +142,7 @@ class DataDirectory:
         data = encode_namespace(record)
         text = json.dumps({**data, "crc32": checksum(data)}, indent=2)
         try:
+            self.verify()
             write_or_keep(self.path / "namespace.json", text.encode())
         except OSError as failure:
             raise not_stored(self.path, failure) from failure

@@ -30,10 +30,13 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def make_directory(path: Path) -> None:
-    """Create a directory and its missing parents; each is durable in its parent."""
+def make_directory(path: Path, levels: int | None = None) -> None:
+    """Create a directory and its missing parents; each is durable in its parent.
+
+    With `levels`, at most so many of them: FileNotFoundError if more are missing.
+    """
     missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-    for directory in reversed(missing):
+    for directory in reversed(missing[:levels]):
         directory.mkdir(exist_ok=True, mode=0o700)
         # A directory that we may write to but not list cannot be synced.
         with suppress(PermissionError):

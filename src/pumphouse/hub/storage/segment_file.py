@@ -7,12 +7,17 @@ A segment consists of groups: one group holds the events of one append (see segm
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from pumphouse.hub.storage import segment_format
 from pumphouse.hub.storage.durable_files import make_directory, sync_directory, write_atomically
 from pumphouse.hub.storage.index import SparseIndex, decode_index, encode_index
 from pumphouse.hub.storage.segment_format import DamagedRange, FileHead, Group, Recovery
+
+PARTITION_LEVELS = 3  # hubs/ID/N, below the data directory
+
+Verify = Callable[[], None]
 
 
 class SegmentFile:
@@ -35,12 +40,18 @@ class SegmentFile:
         self._write_fd = -1
         self._read_fd = -1
 
-    def open_for_writing(self) -> int:
-        """On the writer's thread: the file, created and allocated if new."""
+    def open_for_writing(self, verify: Verify) -> int:
+        """On the writer's thread: the file, created and allocated if new.
+
+        `verify` raises an OSError if the data directory is not at its path any more.
+        """
         if self._write_fd < 0:
-            make_directory(self.path.parent)
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+            verify()
+            if self.new:
+                self.make_partition_directory()
+            fd = os.open(self.path, os.O_RDWR | (os.O_CREAT if self.new else 0), 0o600)
             try:
+                verify()  # again: the data directory may have been moved since the first time
                 self.prepare(fd)
             except OSError:
                 os.close(fd)
@@ -49,6 +60,14 @@ class SegmentFile:
                 raise
             self._write_fd, self.new = fd, False
         return self._write_fd
+
+    def make_partition_directory(self) -> None:
+        """Create hubs/ID/N for the first events of a partition.
+
+        Otherwise, and above hubs/, nothing is created: a missing directory was moved or deleted.
+        """
+        if self.head.sequence == 0:
+            make_directory(self.path.parent, PARTITION_LEVELS)
 
     def prepare(self, fd: int) -> None:
         """Allocate the file, and write its header if there is none."""

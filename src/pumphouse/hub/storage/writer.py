@@ -46,12 +46,15 @@ Piece = bytes | bytearray | memoryview
 
 
 class WritableFile(Protocol):
-    """A file that is opened (and created) by the first write to it."""
+    """A file that is opened (and created) by the first write to it.
+
+    `verify` is called before the file is used; it raises an OSError if that must not happen.
+    """
 
     @property
     def path(self) -> Path: ...
 
-    def open_for_writing(self) -> int: ...
+    def open_for_writing(self, verify: Callable[[], None]) -> int: ...
 
 
 @dataclass(slots=True)
@@ -106,11 +109,13 @@ class Writer:
         sync: str = ALWAYS,
         monotonic: Callable[[], float] = boot_time,
         backlog: Backlog | None = None,
+        verify: Callable[[], None] = lambda: None,
     ) -> None:
         self.loop = loop
         self.sync = sync
         self.backlog = backlog or Backlog()
         self.monotonic = monotonic
+        self.verify = verify  # called when a file is opened
         self._queue: list[Write | FileTask] = []
         self._changed = threading.Condition()
         self._stopping = False
@@ -172,7 +177,7 @@ class Writer:
             first = adjacent[0]
             if first.stream.error is None:
                 try:
-                    fd = first.file.open_for_writing()
+                    fd = first.file.open_for_writing(self.verify)
                     pieces = [piece for write in adjacent for piece in write.pieces()]
                     write_at(fd, pieces, first.position)
                     self._unsynced[fd] = UnsyncedFile(first.file, first.stream)
@@ -190,7 +195,7 @@ class Writer:
         # known before this failure is reported.
         self._sync_deadline = AT_ONCE
         with suppress(OSError):
-            os.ftruncate(first.file.open_for_writing(), first.position)
+            os.ftruncate(first.file.open_for_writing(self.verify), first.position)
 
     def sync_all(self, writes: list[Write]) -> None:
         """Sync every file that was written to; a failure ends the stream of the file."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -113,10 +114,19 @@ class LeaseFile:
             raise store_error(self.path, error) from None
 
 
+class OpenedFile:
+    """A lease file with the thread that uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self.thread = DatabaseThread("pumphouse-sqlite")
+        self.file = LeaseFile(path)
+
+
 class SqliteStore:
     """Keeps rows in a file. Open it with `async with`, once or several times at the same time.
 
-    `deadline_s` bounds every call, including the wait for other processes.
+    Several event loops of a process, in different threads, may use one store. `deadline_s` bounds
+    every call, including the wait for other processes.
     """
 
     def __init__(
@@ -135,16 +145,20 @@ class SqliteStore:
         self._clock = clock
         self._users = 0
         self._process = os.getpid()
-        self._thread: DatabaseThread | None = None
-        self._file = LeaseFile(self.path)
+        # Of the attributes above and below, in `async with`; never held while waiting.
+        self._lock = threading.Lock()
+        self._opened: OpenedFile | None = None
 
     def __repr__(self) -> str:
-        return f"<SqliteStore {self.path} | {'open' if self._file.is_open else 'closed'}>"
+        opened = self._opened
+        is_open = opened is not None and opened.file.is_open
+        return f"<SqliteStore {self.path} | {'open' if is_open else 'closed'}>"
 
     async def __aenter__(self) -> Self:
-        self._users += 1
-        self._process = os.getpid()
-        self._thread = self._thread or DatabaseThread("pumphouse-sqlite")
+        with self._lock:
+            self._users += 1
+            self._process = os.getpid()
+            self._opened = self._opened or OpenedFile(self.path)
         try:
             await self._run(LeaseFile.open)
         except BaseException:
@@ -154,11 +168,13 @@ class SqliteStore:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._users -= 1
-        if self._users == 0 and self._thread is not None:
-            thread, file = self._thread, self._file
-            self._thread, self._file = None, LeaseFile(self.path)
-            await thread.close(file.close, self._deadline_s)
+        with self._lock:
+            self._users -= 1
+            last = self._opened if self._users == 0 else None
+            if last is not None:
+                self._opened = None
+        if last is not None:
+            await last.thread.close(last.file.close, self._deadline_s)
 
     # -- ownership --------------------------------------------------------------------------------
 
@@ -245,7 +261,7 @@ class SqliteStore:
 
     async def _run(self, job: Callable[[LeaseFile, float], T]) -> T:
         """Run a job in the thread, within the deadline."""
-        if self._thread is None:
+        if (opened := self._opened) is None:
             raise StoreError(f"lease file {self.path} is not open; use `async with`")
         if self._process != os.getpid():
             raise StoreError(
@@ -253,7 +269,7 @@ class SqliteStore:
                 "separate store in each process"
             )
         try:
-            return await self._thread.run(partial(job, self._file), self._deadline_s)
+            return await opened.thread.run(partial(job, opened.file), self._deadline_s)
         except TimeoutError:
             raise StoreUnavailable(
                 f"lease file {self.path} did not respond within {self._deadline_s:g} s"

@@ -1,7 +1,7 @@
-"""One thread for blocking calls, off the event loop, with a deadline for each call.
+"""One thread for blocking calls, off the event loops, with a deadline for each call.
 
-Calls run one after another. Waiting calls are passed to the thread one at a time, so a call whose
-deadline passes while it waits is never made.
+Calls run one after another, in the order in which they were made, from any number of event loops. A
+call whose deadline passes while it waits is never made.
 
     SqliteStore -> DatabaseThread.run -> thread
                    ^^^^^^^^^^^^^^ this module
@@ -10,6 +10,7 @@ deadline passes while it waits is never made.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,29 +25,51 @@ class DatabaseThread:
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._lock = asyncio.Lock()
+        self._lock = threading.Lock()  # of the attributes below; never held while a job runs
+        # The oldest first. Not in the queue of the executor: a cancelled job would stay in it.
+        self._waiting: dict[Future[Any], Callable[[], Any]] = {}
+        self._running = False
 
     async def run(self, job: Callable[[float], T], deadline_s: float) -> T:
         """Run the job. After a TimeoutError it may still run, or may never start."""
         until = time.monotonic() + deadline_s
-        async with asyncio.timeout(deadline_s):
-            await self._lock.acquire()
-            return await asyncio.wrap_future(self._start(job, until))
+        future: Future[T] = Future()
+        try:
+            async with asyncio.timeout(deadline_s):
+                self._put(future, lambda: run_in_time(job, until))
+                return await asyncio.wrap_future(future)
+        finally:
+            with self._lock:
+                self._waiting.pop(future, None)
 
-    def _start(self, job: Callable[[float], T], until: float) -> Future[T]:
-        loop = asyncio.get_running_loop()
+    def _put(self, future: Future[Any], job: Callable[[], Any]) -> None:
+        with self._lock:
+            if not self._running:
+                self._thread.submit(self._run_all)
+                self._running = True
+            self._waiting[future] = job
 
-        def release(done: Future[Any]) -> None:
-            with suppress(RuntimeError):  # the loop is closed by now
-                loop.call_soon_threadsafe(self._lock.release)
+    def _run_all(self) -> None:
+        """In the thread: run jobs until none waits."""
+        while (oldest := self._take()) is not None:
+            future, job = oldest
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = job()
+                except BaseException as failure:
+                    future.set_exception(failure)
+                else:
+                    future.set_result(result)
 
-        future = self._thread.submit(job, until)
-        # The next call starts when the thread is free, not when the caller stops waiting.
-        future.add_done_callback(release)
-        return future
+    def _take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._lock:
+            for future in self._waiting:
+                return future, self._waiting.pop(future)
+            self._running = False
+            return None
 
     async def close(self, last: Callable[[], object], deadline_s: float) -> None:
-        """Accept no more jobs, and run `last` after the current one.
+        """Accept no more jobs, and run `last` after those that wait.
 
         `last` runs even if the deadline for waiting passes first.
         """
@@ -55,3 +78,10 @@ class DatabaseThread:
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await asyncio.shield(asyncio.wrap_future(future))
+
+
+def run_in_time(job: Callable[[float], T], until: float) -> T:
+    """Run a job; TimeoutError if its event loop could not cancel it at the deadline."""
+    if time.monotonic() >= until:
+        raise TimeoutError
+    return job(until)
