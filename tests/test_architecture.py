@@ -84,8 +84,9 @@ INSIDE: dict[str, dict[str, str]] = {
     "homes": {
         "kinds": "",
         "simulator": ". kinds",
-        "sift": ". kinds simulator watch",
-        "watch": ". kinds",
+        "state": "",
+        "sift": ". kinds simulator state watch",
+        "watch": ". kinds state",
         "record": ". kinds",
     },
     "dashboard": {"views": ".", "monitors": ". views", "server": ". views monitors"},

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pumphouse.cli.demo.stages import FACES, FLEET_HUB, LEASE_S, DemoPlan
-from pumphouse.errors import OptionError
+from pumphouse.errors import PortTaken
 from pumphouse.lag.exporter import LagExporter
 from pumphouse.lag.options import lag_options
 from pumphouse.telemetry import serve_metrics
@@ -91,7 +91,7 @@ def serving_demo_metrics(port: int, folder: Path, report: Report) -> Iterator[De
 def listening(port: int, report: Report) -> TelemetryServer:
     try:
         return serve_metrics(port)
-    except OptionError:
+    except PortTaken:
         report(f"port {port} is in use: choosing a free port for the metrics")
         return serve_metrics(0)
 

@@ -26,7 +26,7 @@ from pumphouse.homes.kinds.model import Kinds
 from pumphouse.homes.schema import MODES, Reading, encode_alert, home_of, kind_of
 from pumphouse.homes.sift.alarms import pack_state, raise_alarms, unpack_state
 from pumphouse.homes.sift.delivery import DROPPED, KEPT, REPEATED, OutgoingEvents
-from pumphouse.homes.state_bytes import compress_state, expand_state
+from pumphouse.homes.state.compression import compress_state, expand_state
 from pumphouse.homes.watch.alerts import Alerts
 from pumphouse.homes.watch.history import ActivityColumns, UInt64s
 from pumphouse.spark.worker import freeze_imported_modules

@@ -52,7 +52,7 @@ from pumphouse.homes.schema import (
     home_id,
 )
 from pumphouse.homes.spark_settings import STATE_SETTINGS, session_settings
-from pumphouse.homes.state_bytes import compress_state, expand_state
+from pumphouse.homes.state.compression import compress_state, expand_state
 from pumphouse.homes.trace_text import TRACE, trace_properties
 from pumphouse.homes.validation import HOME, index_in, trace_column
 from pumphouse.homes.watch import rules

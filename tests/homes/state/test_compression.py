@@ -13,7 +13,7 @@ from pumphouse.homes.duplicates import NO_WINDOWS, admit_new
 from pumphouse.homes.sift.alarms import pack_state
 from pumphouse.homes.sift.delivery import KEPT, REPEATED
 from pumphouse.homes.sift.sifter import Sifter
-from pumphouse.homes.state_bytes import MARK, compress_state, expand_state
+from pumphouse.homes.state.compression import MARK, compress_state, expand_state
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ValueState
