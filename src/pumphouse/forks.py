@@ -1,4 +1,4 @@
-"""What a forked child closes of the hubs of its parent.
+"""The id of this process, and what a forked child closes of the hubs of its parent.
 
 A child of os.fork inherits the descriptors of a hub, but not its threads. It never uses them, and
 its copies would keep the port and the data directory in use after the hub has stopped, and the
@@ -23,6 +23,8 @@ class Inherited(Protocol):
     def close(self) -> None: ...
 
 
+process = os.getpid()  # of this process, also in a forked child; needs no system call
+
 _inherited: WeakSet[Inherited] = WeakSet()
 
 
@@ -31,11 +33,13 @@ def close_in_child(inherited: Inherited) -> None:
     _inherited.add(inherited)
 
 
-def _close_all() -> None:
+def _start_child() -> None:
+    global process
+    process = os.getpid()
     for each in list(_inherited):
         with suppress(OSError):
             each.close()
     _inherited.clear()
 
 
-os.register_at_fork(after_in_child=_close_all)
+os.register_at_fork(after_in_child=_start_child)
