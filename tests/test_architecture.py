@@ -28,7 +28,7 @@ MAP = {
     "dashboard": "homes processor leases client telemetry",
 }
 EVERYTHING = " ".join(MAP)
-NOUNS = """errors escapes events clock http_requests logs option_names private_files
+NOUNS = """errors escapes events clock forks http_requests logs option_names private_files
     websocket_transport"""
 MAP |= {
     "__init__": EVERYTHING + " _renamed",

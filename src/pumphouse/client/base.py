@@ -239,7 +239,8 @@ class Sender(Protocol):
         lowers the number of batches that wait for their acknowledgement at the same time.
 
         Events with the same partition key keep their order. An event that is too large for the hub
-        raises EventTooLarge before any event of its batch is sent.
+        raises EventTooLarge before any event of its batch is sent. A list is copied at the call,
+        so that it may change then; an iterator is read while its events are sent.
         """
 
     async def close(self) -> None: ...

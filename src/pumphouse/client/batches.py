@@ -109,6 +109,11 @@ class PlainEvents:
         )
 
 
+def as_given(events: Iterable[Event]) -> Iterable[Event]:
+    """These events, also if the caller changes its list later. An iterator stays lazy."""
+    return list(events) if isinstance(events, list) else events
+
+
 def section_head(head: bytes, body: bytes) -> bytes:
     """What precedes a body in a batch: the head of the section of its message, and its own."""
     return data_head(len(head) + len(body)) + head

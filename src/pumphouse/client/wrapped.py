@@ -10,7 +10,7 @@ call, so that it sees the arguments, the result, the error and the duration.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -28,6 +28,7 @@ from pumphouse.client.base import (
     ReaderOptions,
     Sender,
 )
+from pumphouse.client.batches import as_given
 from pumphouse.events import Event
 
 
@@ -98,9 +99,9 @@ class ReadObserver(Protocol):
 class SendObserver(Protocol):
     """Observes the calls of one sender. It may send other events than those it was given."""
 
-    async def send(
+    def send(
         self, events: Iterable[Event], send: Callable[[Iterable[Event]], Awaitable[int]]
-    ) -> int: ...
+    ) -> Coroutine[Any, Any, int]: ...
 
     async def deliver(self, deliver: Callable[[], Awaitable[int]]) -> int: ...
 
@@ -138,21 +139,21 @@ class ObservedSender:
     def accepted(self) -> int:
         return self._sender.accepted
 
-    async def send(
+    def send(
         self,
         events: Iterable[Event],
         *,
         batch_events_max: int = BATCH_EVENTS_MAX,
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         send = partial(
             self._sender.send,
             batch_events_max=batch_events_max,
             batch_bytes_max=batch_bytes_max,
             under_way_max=under_way_max,
         )
-        return await self._observer.send(events, send)
+        return self._observer.send(as_given(events), send)
 
     async def close(self) -> None:
         self._observer.close()

@@ -3,12 +3,14 @@
     async with EmbeddedHub(hubs={"sensors": 16}) as hub:
         hub.connection_string("sensors")
 
-In a plain `with` block the hub runs on its own thread.
+In a plain `with` block the hub runs on its own thread. A forked child cannot use the hub of its
+parent, but can connect to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import threading
 from base64 import b64encode
@@ -116,6 +118,7 @@ class EmbeddedHub:
         self._server: HubServer | None = None
         self._metrics: HubMetrics | None = None
         self._thread: HubThread | None = None
+        self._process: int | None = None  # the process that runs the hub
 
     def __repr__(self) -> str:
         address = f"sb://{self.authority}" if self._server else "not started"
@@ -171,6 +174,7 @@ class EmbeddedHub:
     # -- starting and stopping --------------------------------------------------------------------
 
     async def start(self) -> None:
+        self._check_process()
         async with AsyncExitStack() as undo:
             undo.callback(self.namespace.close)
             if self.data is not None:
@@ -183,11 +187,14 @@ class EmbeddedHub:
             listeners = Listeners(server, self._listener_options)
             await listeners.start(self.host)
             undo.pop_all()
-        self._server, self._listeners = server, listeners
+        self._server, self._listeners, self._process = server, listeners, os.getpid()
         self._metrics = HubMetrics(self.namespace, server) if is_on() else None
 
     async def stop(self) -> None:
+        if self._is_inherited:
+            return
         if self._server is not None and self._listeners is not None:
+            self._process = None
             server, self._server = self._server, None
             listeners, self._listeners = self._listeners, None
             if self._metrics is not None:
@@ -211,18 +218,34 @@ class EmbeddedHub:
         await self.stop()
 
     def __enter__(self) -> Self:
+        self._check_process()
         self._thread = HubThread(self)
         self._thread.start_hub()
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._is_inherited:
+            return
         thread, self._thread = self._thread, None
         assert thread is not None
         thread.stop_hub()
 
     def _call(self, function: Callable[[], T]) -> T:
         """Call a function on the hub's thread, if it has one."""
+        self._check_process()
         return self._thread.call(function) if self._thread is not None else function()
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this process was forked from the one that runs the hub."""
+        return self._process not in (None, os.getpid())
+
+    def _check_process(self) -> None:
+        if self._is_inherited:
+            raise PumphouseError(
+                f"this hub runs in process {self._process}: a forked child cannot use it; start a "
+                "hub in the child, or connect to this one with its connection string"
+            )
 
     # -- connecting -------------------------------------------------------------------------------
 
@@ -311,6 +334,7 @@ class EmbeddedHub:
     @property
     def faults(self) -> Faults:
         """The planned faults; add some before or while the hub runs."""
+        self._check_process()
         return self.namespace.faults
 
     def drop_connections(self) -> int:

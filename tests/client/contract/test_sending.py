@@ -64,6 +64,38 @@ async def test_events_of_a_key_keep_their_order(client: HubClient, target: Drive
     assert sum(map(len, numbers_of.values())) == 600
 
 
+@pytest.mark.parametrize("partition", [None, "0"])
+async def test_a_list_that_changes_during_the_call_is_sent_as_it_was(
+    client: HubClient, target: DriverTarget, partition: str | None
+) -> None:
+    """Before, events were skipped without an error."""
+    sender = await client.sender(partition)
+    sent = numbered(100)
+    sending = asyncio.create_task(sender.send(sent, batch_events_max=5))
+    while not sender.accepted:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert sender.accepted < 100
+    del sent[:50]
+    assert await sending == 100
+    called = sender.send(sent)
+    sent.clear()
+    assert await called == 50
+    assert sum(target.counts()) == 150
+
+
+async def test_an_iterator_of_events_is_read_while_they_are_sent(client: HubClient) -> None:
+    sender = await client.sender("0")
+    accepted: list[int] = []
+
+    def events() -> Iterator[Event]:
+        for event in numbered(100):
+            accepted.append(sender.accepted)
+            yield event
+
+    assert await sender.send(events(), batch_events_max=5) == 100
+    assert accepted[0] == 0 < accepted[-1]
+
+
 async def test_without_a_key_the_partitions_take_turns(
     client: HubClient, target: DriverTarget
 ) -> None:

@@ -11,7 +11,7 @@ partition has one slot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from zlib import crc32
 from pumphouse.client.azure.calls import SdkCaller, close_quietly
 from pumphouse.client.azure.events import event_data
 from pumphouse.client.base import BATCH_EVENTS_MAX
-from pumphouse.client.batches import event_too_large
+from pumphouse.client.batches import as_given, event_too_large
 from pumphouse.errors import LocalProtocolError, OptionError, PumphouseError
 from pumphouse.events import Event
 
@@ -84,18 +84,28 @@ class AzureSender:
             await self.close()
             raise
 
-    async def send(
+    def send(
         self,
         events: Iterable[Event],
         *,
         batch_events_max: int = BATCH_EVENTS_MAX,
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Send events in as few batches as possible; returns their number, all acknowledged.
 
         After an error `accepted` is the number of acknowledged events.
         """
+        # Not a coroutine itself: a coroutine would take the events only when it is awaited.
+        return self._send(as_given(events), batch_events_max, batch_bytes_max, under_way_max)
+
+    async def _send(
+        self,
+        events: Iterable[Event],
+        batch_events_max: int,
+        batch_bytes_max: int | None,
+        under_way_max: int | None,
+    ) -> int:
         if self._closed:
             raise LocalProtocolError(f"{self!r} has been closed")
         failed: list[PumphouseError] = []

@@ -105,6 +105,8 @@ class NativeClient(HubClient):
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        if self.connection.is_inherited:
+            return
         reattaching = [task for reader in list(self._readers) for task in reader.stop()]
         try:
             if reattaching:

@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, Protocol, cast
 from warnings import warn
 
+from pumphouse import forks
 from pumphouse.amqp import credit
 from pumphouse.amqp import events as amqp
 from pumphouse.amqp.connection import CLIENT
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.options = options
         self.loop = asyncio.get_running_loop()
+        self.process = forks.process
         self.amqp = AmqpConnection(
             CLIENT,
             Open(
@@ -127,6 +129,11 @@ class Connection(asyncio.Protocol):
         assert self._session is not None, "connect() returns a connection with a session"
         return self._session
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that has opened the connection."""
+        return self.process != forks.process
+
     # -- links ------------------------------------------------------------------------------------
 
     async def attach(self, handler: LinkHandler, role: bool, **fields: Any) -> tuple[Link, Attach]:
@@ -151,7 +158,7 @@ class Connection(asyncio.Protocol):
 
     async def detach(self, link: Link) -> None:
         """Detach a link and wait for the response of the hub."""
-        if self.failure is not None or not link.attached:
+        if self.failure is not None or not link.attached or self.is_inherited:
             return
         detached = self._detaching[link] = self.loop.create_future()
         self.drop(link)
@@ -245,7 +252,7 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Write all pending bytes to the transport."""
         out = self.amqp.data_to_send()
-        if not out or self.transport.is_closing():
+        if not out or self.transport.is_closing() or self.is_inherited:
             return
         self.sent_at = self.loop.time()
         if len(out) == 1:

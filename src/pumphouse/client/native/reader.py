@@ -146,6 +146,7 @@ class NativeReader:
         A reader that is evicted or permanently disconnected returns its buffered events first and
         then raises the reason.
         """
+        self.connection.check_process()
         if not self._buffer and self._failure is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(deadline_s):

@@ -134,6 +134,7 @@ class ReconnectingConnection:
         """The open connection; a new one is opened if there is none, as `retry` allows."""
         if self._closed.is_set():
             raise self.closed_error()
+        self.check_process()
         if (current := self.current) is not None:
             return current
         if self._connecting is None or self._connecting.done():
@@ -244,8 +245,23 @@ class ReconnectingConnection:
     def closed_error(self) -> LocalProtocolError:
         return LocalProtocolError(f"the client of {self.settings.route.address} has been closed")
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a forked child would use the connection of its parent."""
+        return self._current is not None and self._current.connection.is_inherited
+
+    def check_process(self) -> None:
+        if self._current is not None and self._current.connection.is_inherited:
+            raise LocalProtocolError(
+                f"the client of {self.settings.route.address} was opened in process "
+                f"{self._current.connection.process}: a forked child cannot use it; open a client "
+                "in the child"
+            )
+
     async def close(self) -> None:
         """Close the connection, within its timeouts."""
+        if self.is_inherited:
+            return
         self._closed.set()
         if self._connecting is not None:
             self._connecting.cancel()

@@ -14,7 +14,7 @@ its events may then be stored twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,7 @@ from pumphouse.amqp.performatives import (
     Target,
 )
 from pumphouse.client.base import BATCH_EVENTS_MAX
-from pumphouse.client.batches import Payload, cut_batches
+from pumphouse.client.batches import Payload, as_given, cut_batches
 from pumphouse.client.errors import error_from
 from pumphouse.client.native.connection import Connection
 from pumphouse.client.native.reconnect import AuthorizedConnection, ReconnectingConnection
@@ -99,19 +99,29 @@ class NativeSender:
 
     # -- sending ----------------------------------------------------------------------------------
 
-    async def send(
+    def send(
         self,
         events: Iterable[Event],
         *,
         batch_events_max: int = BATCH_EVENTS_MAX,
         batch_bytes_max: int | None = None,
         under_way_max: int | None = None,
-    ) -> int:
+    ) -> Coroutine[Any, Any, int]:
         """Send events; returns their number after the hub has acknowledged all.
 
         After an error `accepted` is the number of acknowledged events. The outcome of pending
         batches may be unknown.
         """
+        # Not a coroutine itself: a coroutine would take the events only when it is awaited.
+        return self._send(as_given(events), batch_events_max, batch_bytes_max, under_way_max)
+
+    async def _send(
+        self,
+        events: Iterable[Event],
+        batch_events_max: int,
+        batch_bytes_max: int | None,
+        under_way_max: int | None,
+    ) -> int:
         size_max = min(self.size_max, batch_bytes_max or self.size_max)
         payloads = cut_batches(events, size_max, batch_events_max)
         if self.partition is None:

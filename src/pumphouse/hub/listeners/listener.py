@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pumphouse.forks import close_in_child
 from pumphouse.hub.limits.admission import DESCRIPTORS, Admission, Slot, address_key
 from pumphouse.logs import LogThrottle, line
 
@@ -147,6 +148,7 @@ class Listener:
             connection.close()
             return
         slot.listener = self.kind
+        close_in_child(connection)
         connection.setblocking(False)
         # asyncio sets this only for sockets that it has accepted itself. Without it the system
         # delays a reply until the client has confirmed the previous one, for up to 40 ms.
@@ -270,6 +272,7 @@ async def listening_sockets(host: str, port: int) -> list[socket.socket]:
 def listen(family: int, address: Any) -> socket.socket:
     listening = socket.create_server(address, family=family, backlog=BACKLOG)
     listening.setblocking(False)
+    close_in_child(listening)
     return listening
 
 

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pumphouse.errors import ChangeNotStored, DataDirectoryError
+from pumphouse.forks import close_in_child
 from pumphouse.hub.disk_errors import is_full, todo
 from pumphouse.hub.storage.durable_files import OldContentLost, make_directory, write_or_keep
 from pumphouse.hub.storage.records import (
@@ -61,6 +62,7 @@ class DataDirectory:
                 f"data directory {path} cannot be used: {failure.strerror}; {what_to_do}"
             ) from None
         self.take_lock()
+        close_in_child(self)
 
     def take_lock(self) -> None:
         try:
@@ -91,7 +93,10 @@ class DataDirectory:
             raise DirectoryLost
 
     def close(self) -> None:
-        """Release the lock. A second call must not close the descriptor again: it may be reused."""
+        """Release the lock; in a forked child, close only its copy of the descriptor.
+
+        A second call must not close the descriptor again: it may be reused.
+        """
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)

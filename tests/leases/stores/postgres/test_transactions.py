@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -101,6 +102,59 @@ async def test_sql_that_ends_the_transaction_is_reported(
             await add(connection, store, 2)
         await add(connection, store, 3)
     assert (await checkpoints(store))["0"].sequence == 1
+
+
+@pytest.mark.parametrize(
+    "statements",
+    ["ROLLBACK; BEGIN", "COMMIT; BEGIN", "ROLLBACK AND CHAIN", "COMMIT AND CHAIN"],
+)
+@pytest.mark.parametrize("stamped", [True, False])
+async def test_a_transaction_that_sql_has_replaced_is_reported(
+    statements: str, stamped: bool, postgres: PostgresServer, store: PostgresStore
+) -> None:
+    """The connection is in a transaction again, but not in the one with the rows of the event."""
+    writer = await writer_of(store)
+    if not stamped:  # a first checkpoint: another statement
+        with psycopg.connect(postgres.shared(), autocommit=True) as administrator:
+            administrator.execute(f"DELETE FROM {store._statements.schema}.checkpoint")
+        writer._known = replace(writer._stamped(), etag="")
+    with pytest.raises(OptionError, match="COMMIT or ROLLBACK in the block"):
+        async with writer.transaction(store, 1, "1") as connection:
+            for statement in statements.split("; "):
+                await connection.execute(statement)
+            await add(connection, store, 1)
+    assert entries(postgres, store) == []
+    stored = await checkpoints(store)
+    assert not stored["0"].has_position if stamped else not stored
+    async with writer.transaction(store, 1, "1") as connection:
+        await add(connection, store, 1)
+    assert (await checkpoints(store))["0"].sequence == 1
+    assert entries(postgres, store) == [1]
+
+
+async def test_a_replaced_transaction_is_reported_to_a_fenced_owner(store: PostgresStore) -> None:
+    zombie = await writer_of(store, 1)
+    with pytest.raises(OptionError, match="COMMIT or ROLLBACK in the block"):
+        async with zombie.transaction(store, 1, "1") as connection:
+            await connection.execute("ROLLBACK AND CHAIN")
+            await writer_of(store, 2)
+
+
+async def test_savepoints_and_the_isolation_level_can_be_set_in_a_transaction(
+    postgres: PostgresServer, store: PostgresStore
+) -> None:
+    writer = await writer_of(store)
+    async with writer.transaction(store, 1, "1") as connection:
+        await connection.execute("SAVEPOINT before_everything")
+        await add(connection, store, 1)
+        await connection.execute("ROLLBACK TO before_everything")
+        await add(connection, store, 2)
+        await connection.execute("RELEASE before_everything")
+    async with writer.transaction(store, 2, "2") as connection:
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        await add(connection, store, 3)
+    assert (await checkpoints(store))["0"].sequence == 2
+    assert entries(postgres, store) == [2, 3]
 
 
 async def test_the_transaction_of_a_fenced_owner_is_rolled_back(

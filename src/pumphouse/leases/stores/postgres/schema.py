@@ -77,6 +77,10 @@ _CHECKPOINT_VALUES = {
     "epoch": "%(epoch)s",
     "etag": "%(etag)s",
 }
+# A value of its own that every transaction of a handler sets. It is gone with the transaction.
+MARK = "pumphouse.transaction"
+_CURRENT_MARK = f"current_setting('{MARK}', true)"
+_IN_TRANSACTION = f"(%(mark)s::text IS NULL OR {_CURRENT_MARK} = %(mark)s::text)"
 # A checkpoint neither goes back nor falls to an earlier epoch, except by an administrator.
 _FORWARD = """(%(rewind)s OR (epoch <= %(epoch)s AND
     (sequence IS NULL OR coalesce(sequence <= %(sequence)s::bigint, false))))"""
@@ -201,7 +205,7 @@ FROM written"""
 
     @property
     def first_checkpoint(self) -> str:
-        return self._insert("checkpoint", _CHECKPOINT_VALUES)
+        return self._insert("checkpoint", _CHECKPOINT_VALUES, _IN_TRANSACTION)
 
     @property
     def next_checkpoint(self) -> str:
@@ -209,14 +213,20 @@ FROM written"""
         return f"""
 UPDATE {self.schema}.checkpoint SET {values}
 WHERE {_IN_GROUP} AND partition_id = %(partition)s AND etag = %(before)s AND {_FORWARD}
+AND {_IN_TRANSACTION}
 RETURNING etag"""
 
-    def _insert(self, table: str, values: dict[str, str]) -> str:
+    @property
+    def mark(self) -> str:
+        """The mark of the current transaction."""
+        return f"SELECT {_CURRENT_MARK}"
+
+    def _insert(self, table: str, values: dict[str, str], condition: str = "true") -> str:
         columns = ", ".join(values)
         return (
             f"INSERT INTO {self.schema}.{table} ({_KEY}, partition_id, {columns}) "
-            f"VALUES ({_GROUP_VALUES}, %(partition)s, "
-            f"{', '.join(values.values()).format(clock=self.clock)}) "
+            f"SELECT {_GROUP_VALUES}, %(partition)s, "
+            f"{', '.join(values.values()).format(clock=self.clock)} WHERE {condition} "
             "ON CONFLICT DO NOTHING RETURNING etag"
         )
 

@@ -50,7 +50,11 @@ from pumphouse.leases.stores.postgres.schema import (
     Statements,
     group_values,
 )
-from pumphouse.leases.stores.postgres.transactions import PostgresTransaction, open_transaction
+from pumphouse.leases.stores.postgres.transactions import (
+    PostgresTransaction,
+    open_transaction,
+    transaction_ended,
+)
 
 DEADLINE_S = 10.0
 # Calls of one host at the same time: renewals, checkpoints of some partitions, a listing.
@@ -209,16 +213,21 @@ class PostgresStore:
             return Unknown(checkpoint, str(error))
 
     async def write_checkpoint(
-        self, connection: Connection, checkpoint: Checkpoint, rewind: bool
+        self, connection: Connection, checkpoint: Checkpoint, rewind: bool, mark: str | None = None
     ) -> CheckpointOutcome:
-        """Write a checkpoint with this connection, also within a transaction of it."""
+        """Write a checkpoint with this connection, also within a transaction of it.
+
+        With a mark, only the transaction that has set it writes; OptionError in another.
+        """
         written = replace(checkpoint, etag=secrets.token_hex(8))
         values = group_values(checkpoint.group) | checkpoint_values(checkpoint, written.etag)
         statements = self._statements
         statement = statements.next_checkpoint if checkpoint.etag else statements.first_checkpoint
-        values["rewind"] = rewind
+        values |= {"rewind": rewind, "mark": mark}
         if await _first(connection, statement, values) is not None:
             return Granted(written)
+        if mark is not None and (await _one(connection, statements.mark))[0] != mark:
+            raise transaction_ended()
         columns = await _first(connection, statements.checkpoint_of, values)
         stored = None if columns is None else read_checkpoint(checkpoint.group, columns)
         same = stored is not None and stored.etag == checkpoint.etag

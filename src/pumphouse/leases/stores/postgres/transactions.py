@@ -6,11 +6,15 @@
 The checkpoint is the last statement before the commit: its row stays unlocked while the handler
 runs, so that a new owner can fence off one that hangs. The server ends a transaction that is idle
 for too long, because its locks would block the new owner.
+
+Each transaction has a mark of its own, a setting that ends with it. The checkpoint requires it: SQL
+of the handler may have ended the transaction and begun another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,8 +26,9 @@ from pumphouse.leases.model import Checkpoint
 from pumphouse.leases.store import CheckpointOutcome
 from pumphouse.leases.stores.postgres.connections import Connection, Connections, interruptible
 from pumphouse.leases.stores.postgres.errors import first_line, is_transient
+from pumphouse.leases.stores.postgres.schema import MARK
 
-WriteCheckpoint = Callable[[Connection, Checkpoint, bool], Awaitable[CheckpointOutcome]]
+WriteCheckpoint = Callable[[Connection, Checkpoint, bool, str], Awaitable[CheckpointOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +37,20 @@ class PostgresTransaction:
 
     connection: Connection
     write: WriteCheckpoint
+    mark: str
 
     async def update_checkpoint(self, checkpoint: Checkpoint) -> CheckpointOutcome:
         if self.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
-            raise OptionError(
-                "COMMIT or ROLLBACK in the block has ended the transaction of its event: rows and "
-                "checkpoint are not written together. For a part that may be rolled back, use "
-                "`async with connection.transaction()` in the block"
-            )
-        return await self.write(self.connection, checkpoint, False)
+            raise transaction_ended()
+        return await self.write(self.connection, checkpoint, False, self.mark)
+
+
+def transaction_ended() -> OptionError:
+    return OptionError(
+        "COMMIT or ROLLBACK in the block has ended the transaction of its event, or RESET ALL has "
+        "removed its mark: rows and checkpoint are not written together. For a part that may be "
+        "rolled back, use `async with connection.transaction()` in the block"
+    )
 
 
 @asynccontextmanager
@@ -48,15 +58,14 @@ async def open_transaction(
     connections: Connections, write: WriteCheckpoint, idle_s: float
 ) -> AsyncGenerator[PostgresTransaction, None]:
     """A transaction around the block; StoreUnavailable if the database fails in it."""
+    mark = secrets.token_hex(8)
     async with leased(connections) as connection:
         transaction = connection.transaction()
         async with connections.reported(), asyncio.timeout(connections.deadline_s):
             await interruptible(connection, transaction.__aenter__())
-            # A literal: SET has no parameters. It takes no snapshot, so the isolation level of the
-            # transaction can still be set.
-            await interruptible(connection, _limit_idle(connection, int(idle_s * 1000)))
+            await interruptible(connection, _prepare(connection, int(idle_s * 1000), mark))
         try:
-            yield PostgresTransaction(connection, write)
+            yield PostgresTransaction(connection, write, mark)
             async with committing(connections):
                 await interruptible(connection, transaction.__aexit__(None, None, None))
         except BaseException as error:
@@ -98,5 +107,11 @@ async def leased(connections: Connections) -> AsyncGenerator[Connection, None]:
         await lease.__aexit__(None, None, None)
 
 
-async def _limit_idle(connection: Connection, idle_ms: int) -> None:
-    await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")
+async def _prepare(connection: Connection, idle_ms: int, mark: str) -> None:
+    """Limit the idle time of a transaction and mark it, in one round trip.
+
+    SET takes no snapshot, so the isolation level can still be set. It has no parameters.
+    """
+    await connection.execute(
+        f"SET LOCAL idle_in_transaction_session_timeout = {idle_ms}; SET LOCAL {MARK} = '{mark}'"
+    )
