@@ -100,8 +100,7 @@ async def test_a_failure_of_retention_does_not_stop_the_heartbeats(
     def fail() -> None:
         raise OSError("disk on fire")
 
-    monkeypatch.setattr(server, "RETENTION_EVERY_S", 0.0)
-    monkeypatch.setattr(hub.namespace, "expire", fail)
+    monkeypatch.setattr(hub.server, "expire_due", fail)
     peer = await connect(idle_time_out=100)
     before = peer.received_bytes
     await peer.until(lambda: peer.received_bytes >= before + 3 * 8, "three heartbeats")
