@@ -94,6 +94,7 @@ class Commands(click.Group):
         if not standalone_mode:
             return call(standalone_mode=False)
         console.open_missing_streams()
+        console.escape_what_stdout_cannot_encode()
         with console.exit_on_errors():
             # Outside of standalone mode click returns what `ctx.exit` was called with.
             code: object = call(standalone_mode=False)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PUMPHOUSE, Call, refused
+from pumphouse.hub.embedded import EmbeddedHub
+from tests.cli.conftest import PUMPHOUSE, Call, good, refused
 
 COMMANDS = ["--help", "homes kinds", "hubs --help"]
 
@@ -62,3 +64,23 @@ def test_an_export_can_be_written_to_a_device(call: Call) -> None:
     done = call("checkpoints", "export", os.devnull, "--hub", "orders", *STORE)
     assert done.exit_code == 0
     assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_stdout_that_is_not_utf8_gets_escapes(
+    call: Call, event_hub: EmbeddedHub, form: str
+) -> None:
+    good(call("send", "orders", "caf\u00e9 \U0001f600", "-p", "0"))
+    done = subprocess.run(
+        [PUMPHOUSE, "tail", "orders", "--from", "earliest", "-o", form],
+        env={
+            **os.environ,
+            "PYTHONIOENCODING": "ascii",
+            "EVENT_HUB_CONN_STR": event_hub.connection_string(),
+        },
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"caf\u00e9 \ud83d\ude00" in done.stdout
+    if form == "json":
+        assert json.loads(done.stdout)["body"] == "caf\u00e9 \U0001f600"

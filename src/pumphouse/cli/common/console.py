@@ -7,12 +7,15 @@ not an error.
 
 from __future__ import annotations
 
+import codecs
 import errno
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,19 @@ def open_missing_streams() -> None:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 (for good)
+
+
+def escape_what_stdout_cannot_encode() -> None:
+    """On a stdout that is not UTF-8, write other characters as JSON's escapes, also in text."""
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        codecs.register_error("json-escapes", json_escapes)
+        sys.stdout.reconfigure(errors="json-escapes")
+
+
+def json_escapes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    characters = error.object[error.start : error.end]
+    return "".join(json.dumps(character)[1:-1] for character in characters), error.end
 
 
 def write_result(file: str, text: str) -> None:
