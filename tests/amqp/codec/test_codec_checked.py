@@ -90,7 +90,8 @@ def traced_peak_once(call: Callable[[bytes], object], data: bytes) -> int:
 def test_checking_needs_little_memory(value: Any, per_byte: float) -> None:
     data = encode(value)
     check_value(encode([{"a": 1}] * 3))  # what is imported at first use
-    assert traced_peak(check_value, data) < per_byte * len(data)
+    # The smallest of three: threads of earlier tests allocate memory, too.
+    assert min(traced_peak(check_value, data) for _ in range(3)) < per_byte * len(data)
     assert traced_peak(decode, data) > 10 * len(data)
 
 
