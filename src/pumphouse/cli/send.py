@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1000  # events passed to the sender at once, without --rate
 CHUNKS_PER_S = 20  # with --rate: a steady flow at low cost
-SINGLE = 100  # up to so many events without key and partition are sent one by one
+SINGLE = 100  # up to this number, events without key and partition are sent one by one
 BATCH_MIN = 10  # events of a batch otherwise: with more than 100 partitions, a chunk skips some
 
 

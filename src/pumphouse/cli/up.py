@@ -296,8 +296,8 @@ def warn_of_literal(host: str) -> None:
 def is_localhost(host: str) -> bool:
     """Whether the name localhost resolves to this IPv6 address."""
     try:
-        found = socket.getaddrinfo("localhost", None, socket.AF_INET6, socket.SOCK_STREAM)
-        return any(ip_address(info[4][0]) == ip_address(host) for info in found)
+        addresses = socket.getaddrinfo("localhost", None, socket.AF_INET6, socket.SOCK_STREAM)
+        return any(ip_address(info[4][0]) == ip_address(host) for info in addresses)
     except (OSError, ValueError):
         return False
 

@@ -47,7 +47,7 @@ def run(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 
 def open_connections(run: Run, number: int) -> None:
-    """Make sure that so many are idle: a thread that starts late uses one of an earlier thread."""
+    """Open connections until this number is idle: a late thread reuses one of an earlier thread."""
     identity = run.query_run.options.identity
     with ExitStack() as opened:
         for _ in range(number):

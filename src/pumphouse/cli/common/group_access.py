@@ -113,7 +113,7 @@ def missing_file(store: str) -> Path | None:
 
 
 async def warn_if_unknown(access: GroupAccess) -> None:
-    """Warn if the hub has no such group. Without a right to list the groups there is no warning."""
+    """Warn if the hub does not have the group. It does nothing if the key may not list groups."""
     try:
         groups = await (await access.client.management()).groups(access.group.hub)
     except PumphouseError:

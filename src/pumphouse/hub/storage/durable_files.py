@@ -33,7 +33,7 @@ def sync_directory(path: Path) -> None:
 def make_directory(path: Path, levels: int | None = None) -> None:
     """Create a directory and its missing parents; each is durable in its parent.
 
-    With `levels`, at most so many of them: FileNotFoundError if more are missing.
+    `levels` is the largest number to create: FileNotFoundError if more are missing.
     """
     missing = [directory for directory in (path, *path.parents) if not directory.exists()]
     for directory in reversed(missing[:levels]):
