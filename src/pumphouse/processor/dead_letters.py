@@ -12,6 +12,7 @@ import asyncio
 import base64
 import json
 import logging
+import math
 import os
 import stat
 import threading
@@ -248,11 +249,11 @@ def as_line(letter: DeadLetter) -> bytes:
         "offset": event.offset,
         "enqueued_ms": event.enqueued_ms,
         "partition_key": event.partition_key,
-        "properties": dict(event.properties),
+        "properties": in_json(dict(event.properties)),
         "body": base64.b64encode(event.body).decode(),
         "text": as_text(event.body),
     }
-    line = json.dumps(fields, default=as_json, ensure_ascii=False)
+    line = json.dumps(fields, default=as_json, ensure_ascii=False, allow_nan=False)
     # UTF-8 cannot encode a lone surrogate. This writes \udcff, the JSON escape.
     return line.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -270,6 +271,15 @@ def encodable(value: T) -> T | str:
         return value
     escaped = value.encode("utf-8", "backslashreplace").decode()
     return value if escaped == value else escaped  # keeps a subclass of str that needs no escape
+
+
+def in_json(value: Any) -> Any:
+    """The value with types in place of the numbers that JSON does not have: NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else as_json(value)
+    if isinstance(value, dict):
+        return {name: in_json(item) for name, item in value.items()}
+    return [in_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def as_json(value: Any) -> Any:

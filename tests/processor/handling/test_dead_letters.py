@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import math
 import os
 import threading
 from dataclasses import replace
@@ -98,6 +99,21 @@ def test_properties_of_any_type_are_written() -> None:
     assert fields["properties"]["b"] == {"base64": "eA=="}
     assert fields["properties"]["o"] == {"type": "complex", "value": "1j"}
     assert fields["text"] is None
+
+
+def test_numbers_that_json_does_not_have_are_written_with_their_type() -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    event = Event(b"", {"a": math.nan, "b": -math.inf, "c": 1.5, "d": [math.inf, {"e": math.nan}]})
+    line = as_line(DeadLetter(event, "0", "g", "h", 1, ValueError("no")))
+    infinity = {"type": "float", "value": "inf"}
+    assert json.loads(line, parse_constant=refuse)["properties"] == {
+        "a": {"type": "float", "value": "nan"},
+        "b": {"type": "float", "value": "-inf"},
+        "c": 1.5,
+        "d": [infinity, {"e": {"type": "float", "value": "nan"}}],
+    }
 
 
 PLAIN = DeadLetter(Event(BAD), "0", "g", "h", 1, ValueError("no"))
