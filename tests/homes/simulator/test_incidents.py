@@ -49,6 +49,13 @@ def test_the_number_of_incidents_follows_the_rates() -> None:
     assert 140 < counts["forgotten-window"] < 240
 
 
+def test_fires_start_at_every_hour_of_the_day() -> None:
+    """So a demonstration shows an alarm at any time."""
+    fires = HomeSimulator(20_000, 1, Incidents(fire=100)).truth(MONDAY, MONDAY + 1440)
+    half_hours = Counter(fire.since // 1_800_000 % 48 for fire in fires)
+    assert set(half_hours) == set(range(48))
+
+
 def test_a_break_in_shows_while_the_alarm_is_armed(
     simulator: HomeSimulator, truth: tuple[Incident, ...]
 ) -> None:

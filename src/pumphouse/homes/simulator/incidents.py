@@ -226,7 +226,7 @@ def _break_in(rows: Ints, times: DayTimes, bed_before: Ints, numbers: Quarters) 
 
 def _fire(rows: Ints, day: int, numbers: Quarters) -> IncidentColumns:
     when, length, peak, _ = numbers
-    at = day * DAY + 30 + below(when, DAY - 120)
+    at = day * DAY + below(when, DAY)
     return IncidentColumns(
         row=rows,
         kind=np.full_like(rows, FIRE),
