@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pumphouse.amqp.credit import WRAP, Limits
 from pumphouse.amqp.events import AttachAsked, Attached, Delivered, Detached, Flowed
 from pumphouse.amqp.frames import encode_frame
-from pumphouse.amqp.links import PIECE_OVERHEAD
+from pumphouse.amqp.links import PIECE_OVERHEAD, ReceiverLink, SenderLink
 from pumphouse.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -136,6 +136,23 @@ def test_credit_is_counted_down_and_granted_again() -> None:
     into.grant(5)
     pair.talk()
     assert far_out.sendable == 5
+
+
+def test_credit_granted_together_with_the_attach_has_no_delivery_count() -> None:
+    """The delivery count of the peer is unknown until its attach arrives."""
+    pair = Pair()
+    into = pair.begun().attach("in", RECEIVER, source=Source(address="a"))
+    assert isinstance(into, ReceiverLink)
+    into.grant(3)
+    pair.carry(pair.client, pair.server)
+    [flow] = sent_frames(pair.client, Flow)
+    assert isinstance(flow, Flow)
+    assert (flow.delivery_count, flow.link_credit) == (None, 3)
+    far_out = pair.server.last(AttachAsked).link
+    assert isinstance(far_out, SenderLink)
+    far_out.send(b"one")
+    pair.talk()
+    assert (into.credit, into.delivery_count, far_out.sendable) == (2, 1, 2)
 
 
 def test_credit_that_crosses_with_deliveries_is_counted_once() -> None:

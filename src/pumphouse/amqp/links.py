@@ -101,7 +101,7 @@ class Link:
         """Discard the incomplete delivery."""
         raise NotImplementedError
 
-    def send_flow(self, delivery_count: int, link_credit: int, drain: bool = False) -> None:
+    def send_flow(self, delivery_count: int | None, link_credit: int, drain: bool = False) -> None:
         self.session.send_flow(self.handle, delivery_count, link_credit, drain)
 
 
@@ -246,7 +246,9 @@ class ReceiverLink(Link):
         """Allow the peer to send `amount` deliveries from now on."""
         self.credit = amount
         self.overrun = 0
-        self.send_flow(self.delivery_count, amount, drain)
+        # Before the attach of the peer its delivery count is unknown, and left out.
+        seen = None if self.remote_handle is None else self.delivery_count
+        self.send_flow(seen, amount, drain)
 
     def keep_granting(self, full: int) -> None:
         """Grant `full` now, and again whenever half of it is used."""

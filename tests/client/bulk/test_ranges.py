@@ -19,7 +19,7 @@ from pumphouse.client.bulk.client import (
     RangeTimeout,
     read_range,
 )
-from pumphouse.client.bulk.streams import Stream
+from pumphouse.client.bulk.streams import Stream, open_stream
 from pumphouse.client.connection_string import parse_connection_string
 from pumphouse.client.native.connection import ConnectionOptions
 from pumphouse.client.routes import Route
@@ -33,6 +33,7 @@ from tests.client.bulk.hub_entity import (
     NO_RETRIES,
     SHORT_DEADLINE,
     Entity,
+    TamperedStream,
     connect_tampered,
     eventually,
     filled_entity,
@@ -166,29 +167,48 @@ def test_the_link_is_detached_after_a_range(server: EmbeddedHub) -> None:
             assert eh.readers == 0
 
 
+def test_a_small_range_takes_one_round_trip(server: EmbeddedHub) -> None:
+    """The credit is sent together with the attach. With an epoch, no response to the detach is
+    awaited."""
+    eh, sent = filled_entity(server), list[bytes]()
+
+    class RecordingStream(TamperedStream):
+        def sendall(self, data: bytes, /) -> None:
+            sent.append(data)
+            super().sendall(data)
+
+    def connect(route: Route, timeout_s: float) -> Stream:
+        return RecordingStream(open_stream(route, timeout_s), lambda s, room: s.recv_into(room))
+
+    with BulkClient(eh.connection, connect=connect) as client:
+        for first in (0, 10):
+            sent.clear()
+            options = RangeOptions(epoch=first)
+            assert sequences(client.read_range("0", first, first + 10, options)) == list(
+                range(first, first + 10)
+            )
+            assert len(sent) == 2  # the request, and the detach
+
+
 def test_several_ranges_are_requested_before_the_first_is_read(server: EmbeddedHub) -> None:
     eh = filled_entity(server)
     with BulkClient(eh.connection) as one, BulkClient(eh.connection) as other:
         for _ in range(3):
             for client, first in ((one, 0), (other, 10)):
                 client.request_range("0", first, first + 10)
-            for client in (one, other):
-                client.begin_range()
-            assert eh.readers == 2
-            assert sequences(one.read_begun()) == list(range(10))
-            assert sequences(other.read_begun()) == list(range(10, 20))
+            eventually(lambda: eh.readers == 2)
+            assert sequences(one.read_requested()) == list(range(10))
+            assert sequences(other.read_requested()) == list(range(10, 20))
             assert eh.readers == 0
 
 
-def test_a_range_must_be_requested_before_it_is_begun_or_read(server: EmbeddedHub) -> None:
+def test_a_range_must_be_requested_before_it_is_read(server: EmbeddedHub) -> None:
     eh = filled_entity(server)
     client = BulkClient(eh.connection)
     with pytest.raises(OptionError, match="cannot read now"):
         client.request_range("0", 0, 10)
-    with client:
-        for step in (client.begin_range, client.read_begun):
-            with pytest.raises(OptionError, match="cannot read now"):
-                step()
+    with client, pytest.raises(OptionError, match="cannot read now"):
+        client.read_requested()
 
 
 def test_a_range_is_read_though_its_connection_broke_after_the_request(
@@ -197,10 +217,10 @@ def test_a_range_is_read_though_its_connection_broke_after_the_request(
     eh = filled_entity(server)
     with BulkClient(eh.connection) as client:
         client.request_range("0", 0, 10)
-        client.begin_range()
+        eventually(lambda: eh.readers == 1)
         stream: Any = client.connection.stream
         stream.shutdown(socket.SHUT_RDWR)
-        assert sequences(client.read_begun()) == list(range(10))
+        assert sequences(client.read_requested()) == list(range(10))
 
 
 def test_the_layouts_of_events_are_kept_for_later_ranges(server: EmbeddedHub) -> None:

@@ -42,6 +42,7 @@ from pumphouse.client.bulk.ranges import (
     RangeOptions,
     RangeReader,
     RangeTimeout,
+    first_credit,
 )
 from pumphouse.client.bulk.streams import Stream, open_stream
 from pumphouse.client.bulk.tokens import BlockingToken, check_blocking
@@ -174,8 +175,8 @@ class BulkClient:
         self._connection: BlockingConnection | None = None
         self._span: Span | None = None  # the range that is being read
         self._reader: RangeReader | None = None  # None while the connection is broken
-        self._begun: Span | None = None  # a range that is requested and not read yet
-        self._requested: Link | None = None  # its link, until the hub has accepted it
+        self._requested: Span | None = None  # a range that is not read yet
+        self._requested_link: Link | None = None  # until the hub has accepted it
         self._entered = False  # inside a `with` block
         self._token = BlockingToken(
             self.credential, self.connection_string.resource(self.hub), self.options.clock
@@ -225,7 +226,7 @@ class BulkClient:
     def abort(self) -> None:
         """Close the connection without waiting."""
         connection, self._connection = self._connection, None
-        self._reader = self._requested = None
+        self._reader = self._requested_link = None
         if connection is not None:
             connection.abort()
 
@@ -247,7 +248,7 @@ class BulkClient:
     def request_range(
         self, partition: str, first: int, last: int, options: RangeOptions | None = None
     ) -> None:
-        """Request a range, and wait for nothing. Then call `begin_range` and `read_begun`.
+        """Request a range, and wait for nothing. `read_requested` then returns its events.
 
         With several clients, several ranges are requested before the first is read. The round trips
         then overlap, without a thread for each.
@@ -256,20 +257,13 @@ class BulkClient:
         if not self._entered or self._span is not None:
             raise self.not_usable()
         self.renew_token()
-        self._begun = Span(partition, first, last, options or RangeOptions())
-        self._requested = self.request_link(self._begun)
+        self._requested = Span(partition, first, last, options or RangeOptions())
+        self._requested_link = self.request_link(self._requested)
         self.connection.flush()
 
-    def begin_range(self) -> None:
-        """Wait until the hub has accepted the request, and grant credit for its events."""
-        if self._begun is None:
-            raise self.not_usable()
-        self._reader = self.attach_rest(self._begun)
-        self.connection.flush()
-
-    def read_begun(self) -> Iterator[pa.RecordBatch]:
+    def read_requested(self) -> Iterator[pa.RecordBatch]:
         """The events of the range that was requested."""
-        span, self._begun = self._begun, None
+        span, self._requested = self._requested, None
         if span is None:
             raise self.not_usable()
         return self.read(span)
@@ -336,7 +330,7 @@ class BulkClient:
             self.open()
             self.check_same_hub(span)
         self.renew_token()
-        requested, self._requested = self._requested, None
+        requested, self._requested_link = self._requested_link, None
         link = requested or self.request_link(span)
         self.connection.finish_attach(link)
         assert isinstance(link, ReceiverLink)
@@ -357,12 +351,13 @@ class BulkClient:
             self.abort()
 
     def request_link(self, span: Span) -> Link:
+        """Request a link, and grant its first credit: the events follow the hub's response."""
         options, properties = span.options, dict[Any, Any]()
         if options.epoch is not None:
             properties[Symbol("com.microsoft:epoch")] = options.epoch
         if options.receiver_name is not None:
             properties[Symbol("com.microsoft:receiver-name")] = options.receiver_name
-        return self.connection.start_attach(
+        link = self.connection.start_attach(
             RECEIVER,
             source=Source(
                 address=f"{self.hub}/ConsumerGroups/{options.group}/Partitions/{span.partition}",
@@ -373,6 +368,10 @@ class BulkClient:
             rcv_settle_mode=FIRST,
             properties=properties or None,
         )
+        assert isinstance(link, ReceiverLink)
+        link.grant(first_credit(span.next, span.last, options))
+        self.connection.reading = link
+        return link
 
     # -- properties -------------------------------------------------------------------------------
 

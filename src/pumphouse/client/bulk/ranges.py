@@ -110,6 +110,15 @@ class RangeOptions:
             raise OptionError(f"deadline_s must be above zero (got {self.deadline_s:g})")
 
 
+def credit_window(options: RangeOptions) -> int:
+    return max(CREDIT_WINDOW, 2 * options.batch_rows)
+
+
+def first_credit(first: int, last: int, options: RangeOptions) -> int:
+    """The credit to grant together with the attach."""
+    return min(last - first, credit_window(options))
+
+
 class RangeClient(Protocol):
     """The client that a range is read through."""
 
@@ -125,7 +134,10 @@ class RangeClient(Protocol):
 
 
 class RangeReader:
-    """Reads the events from `first` up to, not including, `last` from a newly attached link."""
+    """Reads the events from `first` up to, not including, `last` from a newly attached link.
+
+    The link has its first credit, so its first events may have arrived.
+    """
 
     def __init__(
         self,
@@ -143,15 +155,13 @@ class RangeReader:
         self.next = first
         self.last = last
         self.options = options
-        self.window = max(CREDIT_WINDOW, 2 * options.batch_rows)
+        self.window = credit_window(options)
         self.columns = self.connection.column_reader(link)
         self.batches = BatchBuilder(partition, options.columns)
         self.enqueued_ms: int | None = None  # of the last event
         self.mean_bytes = 100.0  # of a frame; an estimate until the first frames arrive
-        self.connection.reading = link
         # Grow the buffer to its probable size now: growing it later copies its content.
         self.connection.buffer.grow(min(options.batch_bytes, (last - first) * FRAME_BYTES_GUESS))
-        self.grant_credit()
 
     def __repr__(self) -> str:
         return f"<RangeReader partition {self.partition} from {self.next} to {self.last}>"

@@ -7,13 +7,13 @@ longer than reading some events.
 This happens only over connections that are open already, and is never needed: if anything fails,
 the range is read as if it had not been requested, and the failure is handled there.
 
-    read_task -> read_in_turn -> EarlyRange.request, begin -> read_span -> EarlyRange.take
-                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this module     ^^^^^^^^^^^^^^^
+    read_task -> read_in_turn -> EarlyRange.request -> read_span -> EarlyRange.take
+                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^                 ^^^^^^^^^^^^^^^
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -42,25 +42,15 @@ class EarlyRange:
     def request(self, span: Span, options: RangeOptions) -> None:
         """Request the range, if a connection is open."""
         self._client = self._pool.take_idle(self._identity)
-        if self._client is not None:
-            self._run(
-                lambda client: client.request_range(span.partition, span.first, span.last, options)
-            )
-
-    def begin(self) -> None:
-        """Wait for the link, and let the hub send the events."""
-        if self._client is not None:
-            self._run(BulkClient.begin_range)
-
-    def _run(self, step: Callable[[BulkClient], None]) -> None:
-        assert self._client is not None
+        if self._client is None:
+            return
         try:
-            step(self._client)
+            self._client.request_range(span.partition, span.first, span.last, options)
         except PumphouseError:
             self.close()
 
     def take(self) -> BulkClient | None:
-        """The client that has begun the range; None if it must be read from the start."""
+        """The client that has requested the range; None if it must be read from the start."""
         client, self._client = self._client, None
         return client
 
@@ -90,7 +80,5 @@ def read_in_turn(readers: Sequence[RangeReader], at_once: int) -> Iterator[pa.Re
             for reader in some:
                 cleanup.callback(reader.early.close)
                 reader.request()
-            for reader in some:
-                reader.early.begin()
             for reader in some:
                 yield from reader.batches()

@@ -322,9 +322,9 @@ def read_with_reconnects(
 def read_once(
     task: Task, piece: SpanProgress, options: RangeOptions, early: EarlyRange | None = None
 ) -> Iterator[pa.RecordBatch]:
-    if early is not None and (begun := early.take()) is not None:
-        with connections.borrow(task.identity, begun) as bulk:
-            yield from bulk.read_begun()
+    if early is not None and (requested := early.take()) is not None:
+        with connections.borrow(task.identity, requested) as bulk:
+            yield from bulk.read_requested()
         return
     partition, first, last = piece.span.partition, piece.next, piece.span.last
     if task.identity.driver == "azure":
