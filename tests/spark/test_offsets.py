@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pumphouse.client.base import PartitionProperties
 from pumphouse.errors import OptionError
 from pumphouse.spark.offsets import (
+    SMALL_TASK_SPANS,
     DataLoss,
     Span,
     apportion,
@@ -166,6 +167,33 @@ def test_every_span_is_assigned_once(counts: list[int], per_task: int) -> None:
     )
     assert all(1 <= len(task) <= per_task for task in tasks)
     assert len(tasks) == -(-len(work) // per_task)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "events", "tasks"),
+    [
+        (1, 5, 1),
+        (4, 5, 1),
+        (16, 20, 2),
+        (64, 5, 8),
+        (16, 125, 2),
+        (16, 250, 4),
+        (16, 1000, 16),
+        (4, 100_000, 4),
+    ],
+)
+def test_few_events_are_read_by_few_tasks(partitions: int, events: int, tasks: int) -> None:
+    spans = [Span(str(number), 0, events) for number in range(partitions)]
+    assert len(assign_to_tasks(spans)) == tasks
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40))
+def test_every_span_is_assigned_once_without_a_chosen_number(counts: list[int]) -> None:
+    work = [Span(str(number), 0, count) for number, count in enumerate(counts)]
+    tasks = assign_to_tasks(work)
+    assert sorted(map(repr, (span for task in tasks for span in task))) == sorted(map(repr, work))
+    assert all(1 <= len(task) <= SMALL_TASK_SPANS for task in tasks)
+    assert assign_to_tasks(work) == tasks  # a repeated batch
 
 
 def test_tasks_are_of_about_equal_size() -> None:

@@ -239,7 +239,13 @@ CATALOGUE = (
         default_for={STREAM: "10m", BATCH: "0s"},
     ),
     Option("maxSilentTime", "duration", help="reconnect if no event arrives for this time"),
-    Option("partitionsPerTask", "count", "1", help="partitions that one task reads", least=1),
+    Option(
+        "partitionsPerTask",
+        "count",
+        help="partitions that one task reads; if not set, 1, or up to 8 in a batch of few events "
+        "(with an assignment, always 1)",
+        least=1,
+    ),
     Option(
         "minPartitions",
         "count",

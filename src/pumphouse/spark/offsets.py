@@ -23,6 +23,9 @@ from pumphouse.errors import OptionError, PumphouseError
 START_KEY = "@start"
 Offsets = Mapping[str, int]  # partition -> the sequence number to read next
 
+TASK_EVENTS = 1000  # reading fewer in a task of their own takes longer than reading them in turn
+SMALL_TASK_SPANS = 8  # each takes about a millisecond, so that cores share the rest
+
 
 class DataLoss(PumphouseError):
     """The events to read next are no longer in the hub, or the hub was re-created."""
@@ -237,13 +240,24 @@ def spans_between(start: Offsets, end: Offsets) -> list[Span]:
     ]
 
 
-def assign_to_tasks(spans: Sequence[Span], per_task: int) -> list[tuple[Span, ...]]:
+def spans_per_task(spans: Sequence[Span]) -> int:
+    """How many spans a task reads if the user has not chosen a number.
+
+    A task costs as much as reading hundreds of events, so few events are read by few tasks. The
+    result depends only on the spans: a repeated batch has the same tasks.
+    """
+    tasks = max(1, sum(span.count for span in spans) // TASK_EVENTS)
+    return max(1, min(SMALL_TASK_SPANS, -(-len(spans) // tasks)))
+
+
+def assign_to_tasks(spans: Sequence[Span], per_task: int | None = None) -> list[tuple[Span, ...]]:
     """Tasks of about equal size, with at most `per_task` spans each.
 
     Spans are assigned from the longest to the shortest, each to the task that is smallest so far.
     """
     if not spans:
         return []
+    per_task = per_task or spans_per_task(spans)
     tasks: list[list[Span]] = [[] for _ in range(-(-len(spans) // per_task))]
     for longest in sorted(spans, key=lambda span: (-span.count, order(span.partition))):
         not_full = [task for task in tasks if len(task) < per_task]

@@ -96,7 +96,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     skip_unavailable: bool
     outage_s: float
-    partitions_per_task: int
+    partitions_per_task: int | None  # None: it depends on the size of the batch
     tasks_min: int | None
     refresh_s: float
     discovery: bool
@@ -161,7 +161,7 @@ def read_source(
         fail_on_data_loss=values.flag("failOnDataLoss"),
         skip_unavailable=values.text("unavailablePartitions") == "skip",
         outage_s=values.duration("outageTimeout", case),
-        partitions_per_task=values.count("partitionsPerTask") or 1,
+        partitions_per_task=values.count("partitionsPerTask"),
         tasks_min=tasks_min,
         refresh_s=values.duration("metadataRefreshInterval"),
         discovery=values.flag("dynamicPartitionDiscovery"),

@@ -154,7 +154,7 @@ def test_filters_reach_the_source(spark: SparkSession, hub: Hub) -> None:
     for enabled in ("true", "false"):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
         try:
-            frame = read(spark, hub, pushFilters="true").where(chosen)
+            frame = read(spark, hub, pushFilters="true", partitionsPerTask="1").where(chosen)
             assert bodies(frame) == numbered(50)[45:]
             assert frame.rdd.getNumPartitions() == (1 if enabled == "true" else 2)
         finally:

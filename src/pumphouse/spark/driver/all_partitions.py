@@ -174,10 +174,12 @@ def make_tasks(
     name: str = "spark",
 ) -> list[TaskPartition]:
     """Tasks that read these spans; with `minPartitions` several may read one partition."""
+    per_task = options.partitions_per_task
     if options.tasks_min is not None and spans:
+        per_task = per_task or 1
         pieces_per_span = -(-options.tasks_min // len(spans))
         spans = [piece for span in spans for piece in split_span(span, pieces_per_span)]
     return [
         TaskPartition(make_task(options, columns, task_spans, epoch, reports, name, planned))
-        for task_spans in assign_to_tasks(spans, options.partitions_per_task)
+        for task_spans in assign_to_tasks(spans, per_task)
     ]

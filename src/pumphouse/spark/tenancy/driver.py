@@ -97,7 +97,7 @@ class TenantDriver:
         host = self.host_for(journal.without_reads())
         epochs = host.wait(host.batches.authorise(end, journal), self._ownership_s)
         snapshot = self.run.hub_state.snapshot()
-        spans = assign_to_tasks(journal.spans(), self.options.partitions_per_task)
+        spans = assign_to_tasks(journal.spans(), self.options.partitions_per_task or 1)
         if self.run.planner.is_recreated(journal.created_ms, snapshot):
             epochs = {}  # all events of the batch are gone
         return [
