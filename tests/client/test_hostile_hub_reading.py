@@ -225,7 +225,16 @@ class BeyondRange(BeyondCredit):
             and event.link.credit
             and event.link is getattr(self, "link", 0)
         ):
+            self.flush()
             self.attack()
+
+
+class BeforeAttach(BeyondCredit):
+    """Sends events before it has responded to the attach."""
+
+    def on_reader(self, link: SenderLink) -> None:
+        self.link, self.sent = link, 0
+        self.attack()
 
 
 BULK = [
@@ -240,6 +249,7 @@ BULK = [
     (EndsSession, ConnectionFailed, "ended the session"),
     (LinkRedirect, PumphouseError, "go there"),
     (BeyondRange, RemoteProtocolError, "events from 5 on arrived but were not requested"),
+    (BeforeAttach, ConnectionFailed, "ended the session"),
 ]
 
 

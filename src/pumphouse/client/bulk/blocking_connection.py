@@ -339,7 +339,7 @@ class BlockingConnection:
             raise self.protocol_error(wrong) from None
         for frame in others:
             self.feed(frame)
-        if self.reading is None or self._pending:
+        if self.reading is None or self.reading.remote_handle is None or self._pending:
             self.handle_other_links(indexed_before)
         if not len(buffer.index):
             buffer.drop()
