@@ -20,7 +20,7 @@ __all__ = ["azurite", "postgres", "pytest_xdist_make_scheduler", "redis", "stora
 
 # Long tests start first, so that no worker waits for one of them at the end.
 LONG = (
-    "tests/benchmarks/test_benchmarks.py",
+    "tests/benchmarks/test_short_forms",
     "tests/cli/demo/",
     "tests/test_docs.py",
     "tests/soak/",

@@ -2,9 +2,8 @@
 
 pytest-xdist appends the group to the test id, which newer versions of pytest do not allow. Without
 groups every worker would start a Spark and a browser, so the groups are read from the files. Files
-with slow fixtures are groups too. At most three groups start Spark, and
-`make test` runs one more beside them: its Python workers have ten seconds to connect, which is too
-short when many of them start on two cores.
+with slow fixtures are groups too. Four groups start Spark, and `make test` runs one more beside
+them. More would be too many for two cores: Python workers have ten seconds to connect to Spark.
 """
 
 from __future__ import annotations

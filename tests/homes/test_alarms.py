@@ -32,7 +32,7 @@ from tests.homes.test_simulated_day import forget_the_last_commit, send
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("homes"), pytest.mark.timeout(600)]
 
 FIRST, MINUTES = 29_867_270, 120  # some break-ins and fires
 SIMULATOR = HomeSimulator(

@@ -61,7 +61,7 @@ from tests.spark.support.processes import (
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("homes"),
     pytest.mark.timeout(1800),
 ]
 

@@ -25,7 +25,7 @@ from tests.homes.streams import TO_THE_END, finish
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("homes"), pytest.mark.timeout(600)]
 
 FIRST, MINUTES = 29_866_980, 70  # a Monday morning, when people get up and leave
 READING_FAULTS = ReadingFaults(

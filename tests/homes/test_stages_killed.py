@@ -31,7 +31,7 @@ from pumphouse.homes.simulator.sensors import HomeSimulator
 from tests.homes.streams import put_in_turn, read_all
 from tests.homes.watch.activity_columns import FIRST_MINUTE, identities, kept
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("homes"), pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
 UNTIL_S = 600

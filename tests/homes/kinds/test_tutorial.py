@@ -68,7 +68,7 @@ def test_the_kinds_file_is_listed(folder: Path) -> None:
     assert listed.splitlines()[0] in TUTORIAL
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("homes")
 @pytest.mark.timeout(400)
 def test_a_reading_becomes_an_alert_a_row_and_a_line_of_the_page(
     spark: SparkSession, namespace: HomesNamespace, folder: Path

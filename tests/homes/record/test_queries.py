@@ -78,7 +78,7 @@ def test_the_queries_for_duckdb(records: Path) -> None:
     assert len({alert_id for alert_id, *_ in before}) == len(before) == DAYS * 2
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("homes")
 @pytest.mark.timeout(400)
 def test_the_queries_for_spark(
     spark: SparkSession, records: Path, capsys: pytest.CaptureFixture[str]

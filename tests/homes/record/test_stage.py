@@ -32,7 +32,7 @@ from tests.homes.streams import TO_THE_END, finish
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group("homes"), pytest.mark.timeout(400)]
 
 
 def send(namespace: HomesNamespace, hub: str, events: Sequence[Event]) -> None:

@@ -37,7 +37,7 @@ from tests.telemetry.page import Series, recording, scrape, series
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("homes"), pytest.mark.timeout(600)]
 
 NOW = 1_792_031_580_000
 AHEAD_MS, LATE_MS = 3_600_000, 120_000

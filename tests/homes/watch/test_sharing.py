@@ -102,7 +102,7 @@ def partition_of(home: str) -> str:
 
 
 @pytest.mark.cluster
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("homes")
 @pytest.mark.timeout(2400)
 def test_each_application_keeps_its_partitions_and_raises_alerts_once(
     hub: EmbeddedHub, tmp_path: Path

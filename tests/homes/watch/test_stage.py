@@ -31,7 +31,7 @@ from tests.homes.watch.activity_columns import FIRST_MINUTE, activities
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.xdist_group("homes"), pytest.mark.timeout(900)]
 
 START_MS = FIRST_MINUTE * MINUTE_MS
 SETTINGS = watch.WatchSettings(events_max=20_000, partitions_per_task=1)

@@ -1,8 +1,6 @@
-"""The benchmarks, in short: they run, and what they print can be read. Speed is not judged here."""
+"""The figures of the benchmarks, their tables and pictures, and what they share."""
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,12 +34,7 @@ from benchmarks._homes_observation import (
     problems,
 )
 from benchmarks._spark_start import INITIALIZING, STARTS_MAX, TOO_SLOW, start_query
-
-pytestmark = pytest.mark.xdist_group("benchmarks")  # one Spark of this file at a time
-
-ROOT = Path(__file__).parents[2]
-FIELDS = {"figure", "ours", "peer", "unit", "ratio", "goal"}
-
+from tests.benchmarks.short_forms import FIELDS
 
 # -- figures ---------------------------------------------------------------------------------------
 
@@ -332,26 +325,3 @@ def test_a_benchmark_without_figures_has_failed(tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text("")
     assert _report.read_results(tmp_path) == {"hub": []}
     assert "This benchmark failed" in _report.page({"hub": []}, date(2026, 1, 2))
-
-
-# -- the benchmarks themselves ---------------------------------------------------------------------
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "name", sorted(file.stem for file in (ROOT / "benchmarks").glob("[!_]*.py"))
-)
-def test_a_benchmark_runs_in_short(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "-o", "json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    # Status 1 with all figures printed is a missed goal, which a busy machine may well cause.
-    assert done.returncode in (0, 1), done.stderr
-    figures = [json.loads(line) for line in done.stdout.splitlines()]
-    assert figures, done.stderr
-    assert all(set(figure) >= FIELDS for figure in figures)
