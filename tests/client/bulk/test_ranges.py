@@ -211,6 +211,15 @@ def test_a_range_must_be_requested_before_it_is_read(server: EmbeddedHub) -> Non
         client.read_requested()
 
 
+def test_an_empty_range_that_was_requested_leaves_no_link(server: EmbeddedHub) -> None:
+    eh = filled_entity(server)
+    with BulkClient(eh.connection) as client:
+        client.request_range("0", 5, 5)
+        assert list(client.read_requested()) == []
+        assert sequences(client.read_range("0", 20, 25)) == list(range(20, 25))
+        assert eh.readers == 0
+
+
 def test_a_range_is_read_though_its_connection_broke_after_the_request(
     server: EmbeddedHub,
 ) -> None:

@@ -258,8 +258,9 @@ class BulkClient:
             raise self.not_usable()
         self.renew_token()
         self._requested = Span(partition, first, last, options or RangeOptions())
-        self._requested_link = self.request_link(self._requested)
-        self.connection.flush()
+        if first < last:
+            self._requested_link = self.request_link(self._requested)
+            self.connection.flush()
 
     def read_requested(self) -> Iterator[pa.RecordBatch]:
         """The events of the range that was requested."""
