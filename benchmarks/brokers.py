@@ -57,9 +57,9 @@ Where a peer is ahead, and why:
 - **Delay**: every event wakes two Python processes, each with an event loop. For an event the hub
   makes one read, one write to each of the two clients, and two waits; no timer is in the path.
 - **Cold start** of a process, and restart after **kill -9**: Python has to start and to import the
-  hub. Of 0.12 s, 0.07 s are Python with asyncio and click alone, and most of the rest the modules of
-  the hub. Where modules are not compiled (`PYTHONDONTWRITEBYTECODE` set, nothing compiled before)
-  it takes more than twice as long.
+  hub. Of 0.12 s, 0.07 s are Python with asyncio and click alone, and most of the rest the modules
+  of the hub. Where modules are not compiled (`PYTHONDONTWRITEBYTECODE` set, nothing compiled
+  before) it takes more than twice as long.
 - **Publish 16 KiB**: memory is the limit. Of the hub's CPU time for an event (14.7 us, measured
   alone with 60,000 events), 47 % is the kernel: it copies the bytes from the socket, and an event
   is stored in memory that was not used before, which takes four page faults. 36 % is the

@@ -45,6 +45,15 @@ def text_of(value: object) -> str:
         return f"(no text: its __str__ raises {type(failed).__name__})"
 
 
+def has_text(value: object) -> bool:
+    """Whether the value can make its text; see `text_of`."""
+    try:
+        str(value)
+    except Exception:
+        return False
+    return True
+
+
 def shown_value(value: object) -> str:
     """A value as one word, or in JSON's quotes if it has blanks, quotes or control characters."""
     if isinstance(value, BaseException):

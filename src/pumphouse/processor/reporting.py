@@ -29,7 +29,7 @@ from pumphouse.errors import (
     PumphouseError,
     ReaderEvicted,
 )
-from pumphouse.logs import RepeatedFailures, line, shown_value
+from pumphouse.logs import RepeatedFailures, has_text, line, shown_value
 from pumphouse.processor.recording.recorder import NO_RECORDER, Recorder
 
 log = logging.getLogger("pumphouse.processor")
@@ -132,15 +132,10 @@ class Reporter:
         todo = fields.pop("todo", None) or TODO.get(event)
         error = fields.get("error")
         text = line(event, host=self.host, **fields, todo=todo)
-        if not isinstance(error, Exception) or not needs_traceback(event, error):
-            log.warning("%s", text)
-            return
-        trace = "".join(traceback.format_exception(error))
-        # A lone surrogate cannot be written as UTF-8: the whole line would be lost.
-        if (shown := trace.encode("utf-8", "backslashreplace").decode()) == trace:
-            log.warning("%s", text, exc_info=error)
+        if isinstance(error, Exception) and needs_traceback(event, error):
+            log_with_traceback(logging.WARNING, text, error)
         else:
-            log.warning("%s\n%s", text, shown)
+            log.warning("%s", text)
 
     def abandoned(self, calls: int) -> None:
         """Log how many plain handlers still run in their threads when the host closes."""
@@ -257,7 +252,8 @@ class Reporter:
         if count is not None:
             times = count if count > 1 else None
             fields = {"callback": name, "error": error, "count": times}
-            log.error("%s", line("callback_failed", host=self.host, **fields), exc_info=error)
+            text = line("callback_failed", host=self.host, **fields)
+            log_with_traceback(logging.ERROR, text, error)
 
     def ignore(self, task: asyncio.Future[Any] | None) -> None:
         """Do not wait for this callback when the host closes: the callback waits for the close."""
@@ -279,6 +275,21 @@ def is_outage(event: str, error: Exception) -> bool:
 def needs_traceback(event: str, error: Exception) -> bool:
     """Whether an exception is from user code or is a bug, so that its traceback is needed."""
     return event in USER_CODE and not isinstance(error, PumphouseError)
+
+
+def log_with_traceback(level: int, text: line, error: BaseException) -> None:
+    """Log an error of user code.
+
+    Formatters may use the text of the error, for example that of PySpark. If it has no text, or one
+    that cannot be written as UTF-8, the formatter would fail, and the line would be lost: then the
+    traceback is part of the message.
+    """
+    trace = "".join(traceback.format_exception(error))
+    shown = trace.encode("utf-8", "backslashreplace").decode()
+    if shown == trace and has_text(error):
+        log.log(level, "%s", text, exc_info=error)
+    else:
+        log.log(level, "%s\n%s", text, shown)
 
 
 def recovery_of(event: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pumphouse.processor.handling.raised import as_failure
 from pumphouse.processor.options import DEAD_LETTER, PoisonPolicy, ProcessorOptions
 from pumphouse.processor.partition import PartitionClient
 from pumphouse.processor.processor import Processor
+from pumphouse.processor.reporting import Reporter
 from tests.processor.support.hub_and_store import HubAndStore, until
 
 
@@ -76,6 +78,27 @@ async def test_the_poison_policy_applies(
         await env.until_checkpoint(2)
     [letter] = (tmp_path / "dead.jsonl").read_text().splitlines()
     assert type(raised).__name__ in letter
+
+
+class TextFormatter(logging.Formatter):
+    """Uses the text of an exception, as the formatter of PySpark does."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        cause = f" {record.exc_info[1]}" if record.exc_info else ""
+        return record.getMessage() + cause
+
+
+@pytest.mark.parametrize("callback", [False, True])
+def test_an_exception_without_text_is_logged_with_any_formatter(
+    callback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.handler.setFormatter(TextFormatter())
+    reporter = Reporter("host-a")
+    if callback:
+        reporter.callback_failed("on_error", WithoutText())
+    else:
+        reporter.failed("handler_failed", "0", WithoutText())
+    assert "WithoutText: <exception str() failed>" in caplog.text
 
 
 async def test_a_loop_that_raises_no_exception_is_served_again() -> None:
