@@ -204,15 +204,8 @@ class HubState:
 
     async def _disconnect(self) -> None:
         client, self._client = self._client, None
-        try:
-            if client is not None:
-                await client.__aexit__(None, None, None)
-        finally:
-            # A request that timed out may still be waiting for its response.
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+        if client is not None:
+            await client.__aexit__(None, None, None)
 
     async def _read(self) -> HubSnapshot:
         client = await self._connect()

@@ -37,9 +37,22 @@ class LoopThread:
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run the last work, then end the loop and its thread. Each step has a deadline."""
-        with suppress(TimeoutError, PumphouseError):
-            asyncio.run_coroutine_threadsafe(last, self.loop).result(self._close_s)
+        for work in (last, end_tasks()):
+            with suppress(TimeoutError, PumphouseError):
+                asyncio.run_coroutine_threadsafe(work, self.loop).result(self._close_s)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(self._close_s)
         if not self._thread.is_alive():
             self.loop.close()
+
+
+async def end_tasks() -> None:
+    """Cancel the other tasks of this loop, and let closed connections end.
+
+    A request that timed out may still wait for its response.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.sleep(0)  # a closed connection ends in the next turn of the loop

@@ -17,7 +17,7 @@ import json
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 
 from pumphouse.errors import PumphouseError
@@ -68,7 +68,7 @@ async def serve_evictions(host: str, decide: Decide) -> tuple[asyncio.Server, Dr
 
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Any process may connect and send anything: without the token it gets no response.
-        with suppress(Exception):
+        with closing(writer), suppress(Exception):
             async with asyncio.timeout(LINE_S):
                 request = json.loads(await reader.readline())
             if secrets.compare_digest(str(request.pop("token")).encode(), token.encode()):
@@ -76,7 +76,6 @@ async def serve_evictions(host: str, decide: Decide) -> tuple[asyncio.Server, Dr
                     decision = await decide_or_fail(decide, EvictionReport(**request))
                 writer.write(json.dumps(asdict(decision)).encode() + b"\n")
                 await writer.drain()
-        writer.close()
 
     server = await asyncio.start_server(respond, host, 0, limit=LINE_BYTES_MAX, backlog=64)
     return server, DriverAddress(host, server.sockets[0].getsockname()[1], token)
