@@ -23,8 +23,8 @@ from pumphouse.errors import OptionError, PumphouseError
 START_KEY = "@start"
 Offsets = Mapping[str, int]  # partition -> the sequence number to read next
 
-TASK_EVENTS = 1000  # reading fewer in a task of their own takes longer than reading them in turn
-SMALL_TASK_SPANS = 8  # each takes about a millisecond, so that cores share the rest
+TASK_EVENTS = 1000  # a task with fewer events costs more than it saves
+SMALL_TASK_SPANS = 8  # each takes about a millisecond; more of them are shared among the cores
 
 
 class DataLoss(PumphouseError):
